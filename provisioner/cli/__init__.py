@@ -1,0 +1,1 @@
+"""The command line: one module per group of verbs; prints and asks, never decides."""

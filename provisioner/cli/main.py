@@ -1,0 +1,88 @@
+"""`provisioner`: the entry point and the groups of verbs."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from provisioner import __version__
+from provisioner.cli.output import Exit, exit_code, print_error
+from provisioner.errors import ProvisionerError
+
+EPILOG = "Exit codes: 0 done, 1 failed, 2 usage, 3 not ready yet, 4 refused."
+
+app = typer.Typer(
+    name="provisioner",
+    help="Ephemeral data services on Kubernetes: each one a Pulumi stack, driven from Flyte.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"provisioner {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options that stand before the verb."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: The words after `provisioner`; the process's own by default.
+
+    Returns:
+        One of `provisioner.cli.output.Exit`.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in words
+    try:
+        result = app(words, standalone_mode=False)
+    except typer.Exit as done:
+        return done.exit_code
+    except typer.Abort:
+        print("error: interrupted", file=sys.stderr)
+        return Exit.FAILED
+    except TyperException as error:
+        if str(error).startswith("Usage:"):  # a group of verbs without a verb
+            print(error, file=sys.stderr)
+            return Exit.USAGE
+        print(f"error: {error}", file=sys.stderr)
+        print("hint: see `provisioner --help`, or --help after the verb", file=sys.stderr)
+        return Exit.USAGE
+    except ProvisionerError as error:
+        if debug:
+            traceback.print_exc()
+        print_error(error)
+        return exit_code(error)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print("hint: this is a fault of the program; run again with --debug for the traceback", file=sys.stderr)
+        return Exit.FAILED
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def run() -> None:
+    """Console script: exit with the code of `main`."""
+    sys.exit(main())

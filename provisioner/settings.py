@@ -1,0 +1,111 @@
+"""Settings: typed, bounded, each from one environment variable `PROVISIONER_*`.
+
+The values here are facts about a deployment, not about one service; what
+belongs to a service is in `spec`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from provisioner.errors import UsageError
+
+ENV_PREFIX = "PROVISIONER_"
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    base = os.environ.get(variable, "")
+    # The XDG base directory specification: a relative value is to be ignored.
+    root = Path(base) if base.startswith("/") else Path.home() / fallback
+    return root / "provisioner"
+
+
+def cache_home() -> Path:
+    """The folder for what can be made again: `$XDG_CACHE_HOME/provisioner`."""
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def state_home() -> Path:
+    """The folder for what must survive: `$XDG_STATE_HOME/provisioner`."""
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def _default_backend() -> str:
+    return f"file://{state_home() / 'backend'}"
+
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Settings(BaseSettings):
+    """All settings of the provisioner.
+
+    Example:
+        >>> Settings(workers=4).workers
+        4
+    """
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+
+    backend: str = Field(
+        default_factory=_default_backend,
+        description="URL of the Pulumi state backend: file://, s3://, gs://, azblob:// or https://",
+    )
+    passphrase: SecretStr | None = Field(
+        default=None, description="passphrase of the stacks' secrets; else the one in passphrase_file"
+    )
+    passphrase_file: Path = Field(
+        default_factory=lambda: state_home() / "passphrase",
+        description="file with the passphrase; made with mode 0600 when it does not exist",
+    )
+    kubeconfig: Path | None = Field(
+        default=None, description="kubeconfig file; else $KUBECONFIG, ~/.kube/config or the pod's service account"
+    )
+    context: str | None = Field(default=None, description="context in the kubeconfig; else its current one")
+    namespace: str = Field(default="default", description="namespace of a service that names none", min_length=1)
+    workers: int = Field(
+        default_factory=lambda: max(2, min(8, (os.cpu_count() or 2) * 2)),
+        ge=1,
+        le=64,
+        description="engine operations that run at once",
+    )
+    operation_timeout: Seconds = Field(
+        default=300.0, description="seconds after which one engine operation is cancelled"
+    )
+    cancel_grace: Seconds = Field(default=20.0, description="seconds between a graceful and a hard cancel")
+    host: str = Field(default="0.0.0.0", description="address that `serve` listens on")  # noqa: S104
+    port: Port = Field(default=8000, description="gRPC port of `serve`; 0 chooses a free one")
+    metrics_port: Port = Field(default=9090, description="Prometheus port of `serve`; 0 chooses a free one")
+    drain_timeout: Seconds = Field(
+        default=30.0, description="seconds that `serve` gives running operations after SIGTERM"
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="console on a terminal, else json"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level shown")
+
+
+@lru_cache(maxsize=1)
+def load() -> Settings:
+    """Read the settings from the environment, once.
+
+    Raises:
+        UsageError: A variable has a value that is not accepted; all are named.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = []
+        for item in error.errors():
+            name = ENV_PREFIX + "_".join(str(part) for part in item["loc"]).upper()
+            problems.append(f"{name}: {item['msg']}")
+        raise UsageError(
+            "settings are not valid: " + "; ".join(problems), hint="see `provisioner settings` for what is accepted"
+        ) from error
