@@ -1,0 +1,63 @@
+"""What is asked for: everything that control needs to begin, or to begin again after a crash."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from provisioner.errors import PermanentError
+from provisioner.identity import Identity
+from provisioner.spec import DataServiceSpec, parse_spec
+
+
+@dataclass(frozen=True)
+class ServiceRequest:
+    """One service that somebody wants.
+
+    Attributes:
+        identity: Whose it is and how it is called.
+        spec: What it is.
+        accepted_at: When it was first asked for, in seconds since the epoch;
+            its start deadline counts from here, across restarts.
+    """
+
+    identity: Identity
+    spec: DataServiceSpec
+    accepted_at: float
+
+    @property
+    def stack(self) -> str:
+        """Name of its stack: the key of all that is done for it."""
+        return self.identity.stack
+
+    @property
+    def deadline(self) -> float:
+        """When it must be ready, in seconds since the epoch."""
+        return self.accepted_at + self.spec.start_deadline
+
+    def document(self) -> dict[str, Any]:
+        """As plain data; the inverse of `from_document`."""
+        return {
+            "identity": asdict(self.identity),
+            "spec": self.spec.document(),
+            "acceptedAt": round(self.accepted_at, 3),
+        }
+
+    @classmethod
+    def from_document(cls, document: Any) -> ServiceRequest:
+        """Read what `document` wrote.
+
+        Raises:
+            PermanentError: It is not such a document.
+            SpecError: Its specification is not valid.
+        """
+        try:
+            identity = Identity(**{field.name: str(document["identity"][field.name]) for field in fields(Identity)})
+            return cls(identity, parse_spec(document["spec"]), float(document["acceptedAt"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise PermanentError(
+                f"not the document of a service request: {error!r} in {json.dumps(document, default=str)[:200]}",
+                reason="InvalidRequest",
+                hint="it was written by another version or by somebody else; create the service again",
+            ) from error
