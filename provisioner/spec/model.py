@@ -9,9 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from provisioner.spec.duration import Duration
@@ -35,6 +46,8 @@ _RESERVED_PREFIX = "data-service-provisioner/"
 
 def _integral(value: Any) -> Any:
     """Undo what a protobuf Struct does to integers: 3.0 is 3."""
+    if isinstance(value, bool):
+        raise ValueError("a whole number, not true or false")
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -57,6 +70,19 @@ def _qualified_key(value: str) -> str:
     return value
 
 
+def _port_reference(value: Any) -> int | str:
+    number = _integral(value)
+    if isinstance(number, int) and 1 <= number <= 65535:
+        return number
+    if isinstance(number, str):
+        return _port_name(number)
+    raise ValueError("the name or the number of a declared port")
+
+
+def _env_kind(value: Any) -> str:
+    return "reference" if isinstance(value, Mapping | EnvFrom) else "text"
+
+
 def _port_name(value: str) -> str:
     # IANA service name, RFC 6335 section 5.1.
     if re.fullmatch(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", value) is None or "--" in value:
@@ -67,7 +93,7 @@ def _port_name(value: str) -> str:
 Integer = Annotated[int, BeforeValidator(_integral)]
 PortNumber = Annotated[Integer, Field(ge=1, le=65535)]
 PortName = Annotated[str, AfterValidator(_port_name)]
-PortReference = Annotated[int | str, BeforeValidator(_integral)]
+PortReference = Annotated[int | str, PlainValidator(_port_reference, json_schema_input_type=int | str)]
 Image = Annotated[str, _matches(_IMAGE, "an image reference such as registry.example.com/team/store:1.2")]
 DNSSubdomain = Annotated[
     str, Field(max_length=253), _matches(_DNS_SUBDOMAIN, "a name of a-z, 0-9, dashes and dots (DNS-1123 subdomain)")
@@ -126,6 +152,12 @@ class EnvFrom(Model):
     """An environment variable whose value stands elsewhere."""
 
     secret_key_ref: SecretKeyRef = Field(description="a key of an existing Secret")
+
+
+EnvValue = Annotated[
+    Annotated[str, Tag("text")] | Annotated[EnvFrom, Tag("reference")],
+    Discriminator(_env_kind),
+]
 
 
 class HTTPGetAction(Model):
@@ -209,7 +241,7 @@ class DataServiceSpec(Model):
     image_pull_secrets: tuple[DNSSubdomain, ...] = Field(default=(), description="names of Secrets with credentials")
     command: tuple[str, ...] = Field(default=(), description="replaces the image's entry point")
     args: tuple[str, ...] = Field(default=(), description="replaces the image's arguments")
-    env: dict[EnvName, str | EnvFrom] = Field(default_factory=dict, description="environment variables")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="environment variables")
     ports: tuple[Port, ...] = Field(min_length=1, max_length=64, description="named ports of each replica")
     replicas: Annotated[Integer, Field(ge=0, le=10_000)] = Field(
         default=1, description="number of replicas (shards); 0 pauses the service"

@@ -32,26 +32,28 @@ def _shown(value: Any, location: Sequence[int | str]) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
+def _untagged(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Without what pydantic adds to a path: the tag of a variable's kind, the mark of a key."""
+    if location[:1] == ("env",):
+        location = location[:2] + location[3:]
+    return tuple(part for part in location if part != "[key]")
+
+
 def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """The names a user may write in the mapping at `location` (its last part is the unknown name)."""
-    current: type[BaseModel] | None = model
+    current = model
     for part in location[:-1]:
-        if isinstance(part, int) or current is None:
-            continue
-        current = _nested(current, part)
-    return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
+        if isinstance(part, str):
+            # A part that is no field is the key of a mapping, such as a variable's name.
+            current = _nested(current, part) or current
+    return [field.alias or name for name, field in current.model_fields.items()]
 
 
 def _nested(model: type[BaseModel], name: str) -> type[BaseModel] | None:
     for key, field in model.model_fields.items():
         if name in (key, field.alias):
             return next(_models_in(field.annotation), None)
-    return model if name in _variants(model) else None
-
-
-def _variants(model: type[BaseModel]) -> tuple[str, ...]:
-    # pydantic names the branch of a union by the class in the location.
-    return (model.__name__,)
+    return None
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -87,7 +89,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], prefix: Sequence
     """
     problems = []
     for item in error.errors():
-        location = tuple(item["loc"])
+        location = _untagged(tuple(item["loc"]))
         kind = item["type"]
         message = item["msg"]
         if kind == "value_error" and isinstance(item.get("ctx", {}).get("error"), ValueError):
@@ -98,5 +100,11 @@ def problems_of(error: ValidationError, model: type[BaseModel], prefix: Sequence
                 location, message = (*location, field), rest
         accepted = _accepted(kind, message, str(location[-1]) if location else "", _fields_at(model, location))
         value = "" if kind in ("missing", "extra_forbidden") else _shown(item["input"], location)
-        problems.append(Problem(_path((*prefix, *location)), value, accepted))
-    return problems
+        problems.append((location, Problem(_path((*prefix, *location)), value, accepted)))
+    # pydantic counts wrong items as missing ones: "at least 1 item" under a list with one wrong item.
+    parents = {location[:length] for location, _ in problems for length in range(len(location))}
+    return [
+        problem
+        for (location, problem), item in zip(problems, error.errors(), strict=True)
+        if item["type"] != "too_short" or location not in parents
+    ]

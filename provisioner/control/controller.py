@@ -1,0 +1,175 @@
+"""Ensure, observe, remove: the three verbs that every face of the product calls.
+
+Level-triggered: each call says what is wanted, answers from memory in
+microseconds, and starts what is missing. Nothing is lost with the process:
+the caller's request comes back with the next poll, and the checkpoint says
+whether it was carried out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from provisioner.cluster import ClusterCache, ClusterClient, Snapshot, diagnose, readiness
+from provisioner.control.derive import derive
+from provisioner.control.operations import Operations
+from provisioner.control.queue import Intent, Kind, View
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Phase, Status
+from provisioner.control.workers import Workers
+from provisioner.engine import Engine
+from provisioner.settings import Settings
+
+# How long the end of a service is remembered, so that a late poll learns of it.
+_REMEMBERED_SECONDS = 3600.0
+# An applied object that the watch does not show after this time is gone, not late.
+_WATCH_LAG_SECONDS = 15.0
+
+
+class Controller:
+    """The control of all services of one process.
+
+    Args:
+        cache: What the cluster shows, from one shared watch.
+        workers: Carry out operations.
+        settings: Bounds.
+        clock: The time in seconds since the epoch.
+    """
+
+    def __init__(
+        self, cache: ClusterCache, workers: Workers, settings: Settings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._cache = cache
+        self._workers = workers
+        self._settings = settings
+        self._clock = clock
+        self._failures: dict[str, tuple[ServiceRequest, Status, float]] = {}
+        self._lock = threading.Lock()
+        self._swept_at = clock()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Controller:
+        """A controller over the real engine and the real cluster."""
+        client = ClusterClient(settings)
+        operations = Operations(Engine(settings), client, settings)
+        return cls(ClusterCache(client, settings), Workers(settings.workers, operations.run), settings)
+
+    def start(self) -> None:
+        """Start the watch and the workers."""
+        self._cache.start()
+        self._workers.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Let running operations finish, then cancel them.
+
+        Args:
+            timeout: Seconds in all.
+
+        Returns:
+            Whether all had ended, so that no lock is left.
+        """
+        clean = self._workers.stop(timeout, cancel_after=max(0.0, timeout - self._settings.cancel_grace))
+        self._cache.stop()
+        return clean
+
+    def ready(self) -> bool:
+        """Whether calls can be answered: the watch is in sync, the workers run."""
+        return self._cache.synced() and self._workers.alive()
+
+    def ensure(self, request: ServiceRequest) -> Status:
+        """Ask for a service; an equal request changes nothing, a changed one updates it.
+
+        Args:
+            request: What is wanted.
+        """
+        with self._lock:
+            failure = self._failures.get(request.stack)
+            if failure is not None and failure[0].spec == request.spec:
+                return failure[1]
+            self._failures.pop(request.stack, None)
+        return self._status(request, self._workers.submit(Intent(Kind.APPLY, request)))
+
+    def observe(self, request: ServiceRequest) -> Status:
+        """The status of a service; starts again what a crash or a deletion lost.
+
+        Args:
+            request: What was asked for.
+        """
+        failure = self._failures.get(request.stack)
+        if failure is not None and failure[0].spec == request.spec:
+            return failure[1]
+        view = self._workers.view(request.stack)
+        if view is None:
+            if self._clock() >= request.deadline and not self._cache.snapshot(request.identity).stateful_set:
+                return self._fail(request, _expired(request))
+            view = self._workers.submit(Intent(Kind.APPLY, request))
+        return self._status(request, view)
+
+    def remove(self, request: ServiceRequest) -> Status:
+        """Ask for the removal of a service, whatever its state; repeating it is harmless.
+
+        Args:
+            request: The service; its specification does not matter.
+        """
+        with self._lock:
+            self._failures.pop(request.stack, None)
+        return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
+
+    def _status(self, request: ServiceRequest, view: View) -> Status:
+        now = self._clock()
+        snapshot = self._cache.snapshot(request.identity)
+        if self._lost(view, snapshot, now):
+            view = self._workers.submit(Intent(Kind.APPLY, view.intent.request, repair=True), force=True)
+        status = derive(
+            request,
+            view,
+            readiness=readiness(snapshot, request.spec, request.spec.digest()),
+            diagnosis=diagnose(snapshot, request.spec, datetime.fromtimestamp(now, UTC)),
+            fresh=snapshot.fresh,
+            now=now,
+        )
+        self._sweep_memory(now)
+        return self._fail(request, status) if status.phase is Phase.FAILED else status
+
+    def _lost(self, view: View, snapshot: Snapshot, now: float) -> bool:
+        """Whether the objects of an applied service were taken away behind our back."""
+        return (
+            view.intent.kind is Kind.APPLY
+            and view.settled
+            and view.error is None
+            and snapshot.fresh
+            and snapshot.stateful_set is None
+            and now - view.settled_at > _WATCH_LAG_SECONDS
+        )
+
+    def _fail(self, request: ServiceRequest, status: Status) -> Status:
+        """Remember a failure, and remove what an execution owns: Flyte never asks for it after FAILED."""
+        with self._lock:
+            self._failures[request.stack] = (request, status, self._clock())
+        if request.identity.owner:
+            self._workers.submit(Intent(Kind.REMOVE, request))
+        return status
+
+    def _sweep_memory(self, now: float) -> None:
+        if now - self._swept_at < _REMEMBERED_SECONDS / 4:
+            return
+        self._swept_at = now
+        self._workers.forget_settled(_REMEMBERED_SECONDS)
+        with self._lock:
+            for stack, (_, _, failed_at) in list(self._failures.items()):
+                if now - failed_at > _REMEMBERED_SECONDS:
+                    del self._failures[stack]
+
+
+def _expired(request: ServiceRequest) -> Status:
+    return Status(
+        request.stack,
+        Phase.FAILED,
+        reason="StartDeadlineExceeded",
+        message="its start deadline passed before it was applied",
+        hint="run it again, with a longer startDeadline if it needs one",
+        wanted=request.spec.replicas,
+    )

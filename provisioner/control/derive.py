@@ -1,0 +1,125 @@
+"""From what the queue knows and what the cluster shows to one status: a pure function."""
+
+from __future__ import annotations
+
+from provisioner.cluster import Diagnosis, Readiness
+from provisioner.control.queue import Kind, View
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Endpoint, Phase, Status
+from provisioner.errors import PermanentError
+from provisioner.spec import format_duration
+
+
+def endpoints(request: ServiceRequest) -> tuple[Endpoint, ...]:
+    """Every port of every replica, replica by replica.
+
+    Args:
+        request: The service.
+    """
+    return tuple(
+        Endpoint(ordinal, request.identity.replica_host(ordinal), port.port, port.name)
+        for ordinal in range(request.spec.replicas)
+        for port in request.spec.ports
+    )
+
+
+def derive(
+    request: ServiceRequest,
+    view: View,
+    *,
+    readiness: Readiness,
+    diagnosis: Diagnosis | None,
+    fresh: bool,
+    now: float,
+) -> Status:
+    """The status of a service.
+
+    Args:
+        request: What is wanted.
+        view: What the queue knows of its stack.
+        readiness: What the cluster's objects say of it.
+        diagnosis: What is wrong with them, if anything is.
+        fresh: Whether the cluster's state is recent; ready is never said of
+            a state that is not.
+        now: The time in seconds since the epoch.
+    """
+    if view.intent.kind is Kind.REMOVE:
+        return _removal(request, view)
+    if view.error is not None and isinstance(view.error, PermanentError):
+        return _failed(request, readiness, view.error.reason, view.error.message, view.error.hint)
+    late = now >= request.deadline
+    if not view.settled:
+        if late:
+            detail = f": {view.error.message}" if view.error else ""
+            return _too_late(
+                request, readiness, f"its stack is not applied{detail}", view.error.hint if view.error else ""
+            )
+        return _on_the_way(request, view)
+    if readiness.done and fresh:
+        return Status(
+            request.stack,
+            Phase.READY,
+            message=readiness.message,
+            ready=readiness.ready,
+            wanted=request.spec.replicas,
+            endpoints=endpoints(request),
+            changes=view.changes,
+        )
+    if diagnosis is not None and diagnosis.final:
+        return _failed(request, readiness, diagnosis.reason, _sentence(diagnosis), diagnosis.hint)
+    if late and fresh:
+        cause = _sentence(diagnosis) if diagnosis else readiness.message
+        return _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
+    message = readiness.message if fresh else "the cluster has not been heard of lately; waiting for it"
+    return Status(
+        request.stack,
+        Phase.STARTING,
+        reason=diagnosis.reason if diagnosis else "",
+        message=_sentence(diagnosis) if diagnosis else message,
+        hint=diagnosis.hint if diagnosis else "",
+        ready=readiness.ready,
+        wanted=request.spec.replicas,
+        changes=view.changes,
+    )
+
+
+def _removal(request: ServiceRequest, view: View) -> Status:
+    wanted = request.spec.replicas
+    if view.settled and view.error is None:
+        return Status(request.stack, Phase.GONE, message="nothing of it is left", wanted=wanted)
+    error = view.error
+    message = error.message if error else view.waiting or "its removal is under way"
+    return Status(
+        request.stack,
+        Phase.REMOVING,
+        reason=error.reason if error else "",
+        message=f"removal failed {view.failures} times, last: {message}" if view.stalled else message,
+        hint=error.hint if error else "",
+        wanted=wanted,
+    )
+
+
+def _on_the_way(request: ServiceRequest, view: View) -> Status:
+    phase = Phase.QUEUED if view.running is None else Phase.APPLYING
+    if view.error is not None:
+        message = f"to be tried again (failed {view.failures} times): {view.error.message}"
+        return Status(request.stack, phase, view.error.reason, message, view.error.hint, wanted=request.spec.replicas)
+    message = "waits for a worker" if phase is Phase.QUEUED else "its stack is being applied"
+    return Status(request.stack, phase, message=message, wanted=request.spec.replicas)
+
+
+def _too_late(request: ServiceRequest, readiness: Readiness, cause: str, hint: str) -> Status:
+    allowed = format_duration(request.spec.start_deadline)
+    return _failed(
+        request, readiness, "StartDeadlineExceeded", f"not ready within its start deadline of {allowed}: {cause}", hint
+    )
+
+
+def _failed(request: ServiceRequest, readiness: Readiness, reason: str, message: str, hint: str) -> Status:
+    return Status(
+        request.stack, Phase.FAILED, reason, message, hint, ready=readiness.ready, wanted=request.spec.replicas
+    )
+
+
+def _sentence(diagnosis: Diagnosis) -> str:
+    return f"{diagnosis.summary}: {diagnosis.detail}" if diagnosis.detail else diagnosis.summary
