@@ -107,5 +107,6 @@ def load() -> Settings:
             name = ENV_PREFIX + "_".join(str(part) for part in item["loc"]).upper()
             problems.append(f"{name}: {item['msg']}")
         raise UsageError(
-            "settings are not valid: " + "; ".join(problems), hint="see `provisioner settings` for what is accepted"
+            "settings are not valid: " + "; ".join(problems),
+            hint="correct these environment variables, or unset them for the defaults",
         ) from error

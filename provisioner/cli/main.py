@@ -10,13 +10,16 @@ import typer
 from typer.exceptions import TyperException
 
 from provisioner import __version__
+from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.output import Exit, exit_code, print_error
+from provisioner.cli.settings import settings as show_settings
 from provisioner.errors import ProvisionerError
 
-EPILOG = "Exit codes: 0 done, 1 failed, 2 usage, 3 not ready yet, 4 refused."
+EPILOG = "Exit codes: 0 done, 1 failed, 2 usage, 3 not ready yet, 4 refused, 130 interrupted."
 
 app = typer.Typer(
     name="provisioner",
+    cls=GroupedHelp,
     help="Ephemeral data services on Kubernetes: each one a Pulumi stack, driven from Flyte.",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -41,6 +44,12 @@ def options(
     """Options that stand before the verb."""
 
 
+_SERVE = "Serve Flyte"
+_LOCAL = "Local cluster and tools"
+
+app.command("settings", rich_help_panel=_LOCAL)(show_settings)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code.
 
@@ -56,9 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
         result = app(words, standalone_mode=False)
     except typer.Exit as done:
         return done.exit_code
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         print("error: interrupted", file=sys.stderr)
-        return Exit.FAILED
+        return Exit.INTERRUPTED
     except TyperException as error:
         if str(error).startswith("Usage:"):  # a group of verbs without a verb
             print(error, file=sys.stderr)
@@ -71,10 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         print_error(error)
         return exit_code(error)
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: a line for people, the traceback on demand
         if debug:
             traceback.print_exc()
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)

@@ -28,6 +28,7 @@ class Exit(IntEnum):
     USAGE = 2
     NOT_READY = 3
     REFUSED = 4
+    INTERRUPTED = 130
 
 
 class Format(StrEnum):

@@ -24,8 +24,13 @@ NAME_LENGTH = 52
 _NAME = re.compile(rf"[a-z]([-a-z0-9]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 
 
+def is_service_name(value: str) -> bool:
+    """Whether a text can be the name of a service."""
+    return _NAME.fullmatch(value) is not None
+
+
 def _service_name(value: str) -> str:
-    if _NAME.fullmatch(value) is None:
+    if not is_service_name(value):
         raise ValueError(f"a name of up to {NAME_LENGTH} of a-z, 0-9 and dashes, that starts with a letter")
     return value
 

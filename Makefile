@@ -1,0 +1,52 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer: each sets up what it uses.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup toolchain demo test unit lint format bench requirements clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(READY) ## virtual environment with all dependencies, in .venv
+
+$(READY): requirements/dev.txt pyproject.toml scripts/setup.sh
+	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
+	@touch $@
+
+toolchain: $(READY) ## engine and cluster binaries, in the user's cache
+	@$(BIN)/provisioner toolchain install
+
+demo: toolchain ## a graph store, a training job and their removal, on a local cluster
+	@$(BIN)/provisioner demo
+
+test: toolchain ## all tests, on a real API server, kubelet and Pulumi engine
+	@$(BIN)/pytest tests/unit tests/e2e
+
+unit: $(READY) ## the tests that need no cluster
+	@$(BIN)/pytest tests/unit
+
+lint: $(READY) ## ruff, mypy and the layers of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: toolchain ## figures for docs/performance.md
+	@$(BIN)/python tests/bench/registry_bench.py
+
+requirements: $(READY) ## pin the newest versions that pyproject.toml allows, with hashes
+	@scripts/requirements.sh
+
+clean: ## remove what was built in the checkout (the toolchain stays in the user's cache)
+	@rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

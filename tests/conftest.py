@@ -1,0 +1,56 @@
+"""What every real test shares: one local cluster for the whole run, and settings of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from provisioner.settings import Settings
+
+if TYPE_CHECKING:
+    from provisioner.sandbox import Sandbox
+
+# Seconds within which the cluster must show what a test waits for.
+PATIENCE = 90.0
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """A real cluster: control plane, one node with kubelet and containerd, DNS."""
+    from provisioner.sandbox import Sandbox
+
+    cluster = Sandbox("tests")
+    cluster.up()
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture
+def settings(sandbox: Sandbox, tmp_path: Path) -> Settings:
+    """Settings with a state backend and a passphrase of their own."""
+    return Settings(
+        backend=f"file://{tmp_path / 'backend'}",
+        passphrase_file=tmp_path / "passphrase",
+        kubeconfig=sandbox.kubeconfig,
+        context=sandbox.context,
+        workers=2,
+    )
+
+
+@pytest.fixture
+def environment(settings: Settings) -> Callable[[], dict[str, str]]:
+    """The environment variables that give a process of its own these settings."""
+
+    def variables() -> dict[str, str]:
+        return {
+            "PROVISIONER_BACKEND": settings.backend,
+            "PROVISIONER_PASSPHRASE_FILE": str(settings.passphrase_file),
+            "PROVISIONER_KUBECONFIG": str(settings.kubeconfig),
+            "PROVISIONER_CONTEXT": str(settings.context),
+            "PROVISIONER_WORKERS": str(settings.workers),
+        }
+
+    return variables
