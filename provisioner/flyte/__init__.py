@@ -1,0 +1,43 @@
+"""The Flyte side: the connector, and the task that a workflow uses.
+
+flytekit imports this package through its entry point group `flytekit.plugins`
+whenever it is imported itself. All that happens then is that the connector is
+registered; nothing starts, and no setting is read.
+"""
+
+from flytekit.extend.backend.base_connector import ConnectorRegistry
+
+from provisioner.control.status import Endpoint
+from provisioner.flyte.config import DataServiceConfig
+from provisioner.flyte.connector import DataServiceConnector
+from provisioner.flyte.service import DataService
+from provisioner.flyte.task import DataServiceTask
+from provisioner.spec import (
+    EnvFrom,
+    ExecAction,
+    HTTPGetAction,
+    Port,
+    Probe,
+    ResourceRequirements,
+    TCPSocketAction,
+    Toleration,
+)
+
+__all__ = [
+    "DataService",
+    "DataServiceConfig",
+    "DataServiceConnector",
+    "DataServiceTask",
+    "Endpoint",
+    "EnvFrom",
+    "ExecAction",
+    "HTTPGetAction",
+    "Port",
+    "Probe",
+    "ResourceRequirements",
+    "TCPSocketAction",
+    "Toleration",
+]
+
+# Where the community plugin is installed beside us, this one serves the task type.
+ConnectorRegistry.register(DataServiceConnector(), override=True)

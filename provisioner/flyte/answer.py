@@ -1,0 +1,148 @@
+"""What Flyte is told of a service: pure functions from a status to an answer of GetTask.
+
+The phases are chosen by what propeller does with them:
+
+- QUEUED and INITIALIZING keep their message, RUNNING's is dropped; the text
+  and the replica counts also go into `custom_info`, which is kept.
+- They only ever go forward here (queued, applying, starting), and a fault
+  that passes is RUNNING, since an error of GetTask counts against the task.
+- FAILED is permanent. RETRYABLE_FAILED would start the same specification
+  again; what can be repeated is repeated inside control already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flyteidl.core.execution_pb2 import TaskExecution
+from flytekit.extend.backend.base_connector import Resource
+
+from provisioner.control.status import Phase, Status
+from provisioner.errors import ProvisionerError
+from provisioner.flyte.meta import Attached, Rejected, Unreadable, Wanted
+from provisioner.flyte.service import DataService
+
+# The outputs that a task may declare.
+OUTPUT_NAME = "name"
+OUTPUT_SERVICE = "service"
+OUTPUTS = (OUTPUT_NAME, OUTPUT_SERVICE)
+
+_PHASES = {
+    Phase.QUEUED: TaskExecution.QUEUED,
+    Phase.APPLYING: TaskExecution.INITIALIZING,
+    Phase.STARTING: TaskExecution.RUNNING,
+    Phase.READY: TaskExecution.SUCCEEDED,
+    Phase.FAILED: TaskExecution.FAILED,
+    # Somebody ended it while the task still waited for it.
+    Phase.REMOVING: TaskExecution.FAILED,
+    Phase.GONE: TaskExecution.FAILED,
+}
+
+
+def of_status(content: Wanted | Attached, status: Status) -> Resource:
+    """The answer for a service whose status is known.
+
+    Args:
+        content: What the task asked for.
+        status: How it is.
+    """
+    outputs = _outputs(content, status) if status.phase is Phase.READY else None
+    return Resource(
+        phase=_PHASES[status.phase],
+        message=_message(status),
+        outputs=outputs,
+        custom_info=_custom_info(content, status),
+    )
+
+
+def of_fault(error: Exception) -> Resource:
+    """The answer when the status cannot be told now: wait, do not count it against the task.
+
+    Args:
+        error: What stands in the way.
+    """
+    if isinstance(error, ProvisionerError):
+        reason, message, hint = error.reason, error.message, error.hint
+    else:
+        reason, message, hint = "InternalError", f"{type(error).__name__}: {error}", "see the log of the server"
+    return Resource(
+        phase=TaskExecution.RUNNING,
+        message=_sentences(reason, f"its status is not known now, {message}", hint),
+        custom_info={"reason": reason, "message": message, "hint": hint},
+    )
+
+
+def of_rejected(content: Rejected) -> Resource:
+    """The answer for a request that can never succeed: a permanent failure, with all that is wrong."""
+    return Resource(
+        phase=TaskExecution.FAILED,
+        message=_sentences(content.reason, content.message, content.hint),
+        custom_info={"phase": Phase.FAILED.value, "reason": content.reason, "message": content.message},
+    )
+
+
+def of_unreadable(content: Unreadable) -> Resource:
+    """The answer for a resource meta that this version cannot read.
+
+    One of a newer version is waited for: while servers are being replaced,
+    the next poll may reach one that reads it. Anything else never will be
+    readable, so it fails for good.
+    """
+    reason = "UnreadableMeta"
+    if content.newer:
+        hint = "a newer server wrote it and can read it: finish the upgrade, or do not go back"
+        return Resource(phase=TaskExecution.RUNNING, message=_sentences(reason, content.message, hint))
+    hint = "was the task started by another connector for the same task type?"
+    return Resource(phase=TaskExecution.FAILED, message=_sentences(reason, content.message, hint))
+
+
+def data_service(content: Wanted | Attached, status: Status) -> DataService:
+    """The value that the next task takes.
+
+    Args:
+        content: What the task asked for.
+        status: A status of phase `Ready`.
+    """
+    ports = {endpoint.name: endpoint.port for endpoint in status.endpoints}
+    if isinstance(content, Attached):
+        name, namespace, stack = content.service, content.namespace, status.stack
+        dns_name = f"{name}.{namespace}.svc.cluster.local"
+    else:
+        identity = content.request.identity
+        name, namespace, stack, dns_name = identity.service, identity.namespace, identity.stack, identity.dns_name()
+        ports = {port.name: port.port for port in content.request.spec.ports}
+    return DataService(name, namespace, dns_name, stack, ports, list(status.endpoints))
+
+
+def _outputs(content: Wanted | Attached, status: Status) -> dict[str, Any]:
+    service = data_service(content, status)
+    values: dict[str, Any] = {OUTPUT_NAME: service.name, OUTPUT_SERVICE: service}
+    return {name: values[name] for name in content.outputs}
+
+
+def _custom_info(content: Wanted | Attached, status: Status) -> dict[str, Any]:
+    place = content if isinstance(content, Attached) else content.request.identity
+    return {
+        "service": place.service,
+        "namespace": place.namespace,
+        "stack": status.stack,
+        "phase": status.phase.value,
+        "reason": status.reason,
+        "message": status.message,
+        "hint": status.hint,
+        "ready": status.ready,
+        "wanted": status.wanted,
+    }
+
+
+def _message(status: Status) -> str:
+    reason = status.reason
+    if status.phase in (Phase.REMOVING, Phase.GONE):
+        reason = reason or "Removed"
+    text = _sentences(reason, status.message or status.phase.value, status.hint)
+    return f"{text} ({status.ready} of {status.wanted} replicas ready)" if status.phase is Phase.STARTING else text
+
+
+def _sentences(reason: str, message: str, hint: str) -> str:
+    text = f"{reason}: {message}" if reason else message
+    return f"{text}\n{hint}" if hint else text

@@ -1,0 +1,93 @@
+"""The configuration of a data service task, as a workflow's author writes it.
+
+The fields are those of `provisioner.spec.DataServiceSpec`, by the same names
+and with the same meaning, so that there is one description of them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
+from provisioner.flyte import community
+from provisioner.spec import EnvFrom, Port, Probe, ResourceRequirements, Toleration
+
+# What belongs to the task and not to the service's specification.
+_OF_THE_TASK = ("name", "existing_release_name", "cluster")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataServiceConfig:
+    """Which service a `DataServiceTask` provides.
+
+    Every field but the first three is one of `DataServiceSpec`. None, the
+    default of all, means that field's own default. With the community plugin's
+    names (`Image=`, `Port=`, ...) it gives that plugin's configuration.
+
+    Attributes:
+        name: Readable part of the service's name; each execution adds its own.
+        existing_release_name: Name of a service that exists already. The task
+            waits until it is ready, and never changes or removes it.
+        cluster: Accepted for workflows of the community plugin; it changes nothing.
+
+    Example:
+        >>> DataServiceConfig(image="localhost/store:1", ports=[Port(name="main", port=9000)], replicas=3).custom()
+        {'spec': {'image': 'localhost/store:1', 'ports': [{'name': 'main', 'port': 9000}], 'replicas': 3}}
+    """
+
+    name: str | None = None
+    existing_release_name: str | None = None
+    cluster: str | None = None
+    image: str | None = None
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: Sequence[str] | None = None
+    command: Sequence[str] | None = None
+    args: Sequence[str] | None = None
+    env: Mapping[str, str | EnvFrom] | None = None
+    ports: Sequence[Port] | None = None
+    replicas: int | None = None
+    resources: ResourceRequirements | None = None
+    readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    node_selector: Mapping[str, str] | None = None
+    tolerations: Sequence[Toleration] | None = None
+    service_account: str | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    pod_management_policy: Literal["Parallel", "OrderedReady"] | None = None
+    termination_grace_period_seconds: int | None = None
+    start_deadline: str | float | None = None
+    ttl: str | float | None = None
+
+    def __new__(cls, **fields: Any) -> Any:
+        """Accept the community plugin's names as well."""
+        if community.FIELDS.isdisjoint(fields):
+            return super().__new__(cls)
+        return community.DataServiceConfig(**fields)
+
+    def custom(self) -> dict[str, Any]:
+        """The `custom` field of the task template."""
+        given = {
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) is not None
+        }
+        custom = {to_camel(name): given.pop(name) for name in _OF_THE_TASK if name in given}
+        if given:
+            custom["spec"] = {to_camel(name): value for name, value in given.items()}
+        return custom
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

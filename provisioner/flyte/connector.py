@@ -1,0 +1,200 @@
+"""The connector: CreateTask, GetTask and DeleteTask as ensure, observe and remove.
+
+Each answers from memory. The methods are synchronous on purpose: flytekit
+runs those in a thread, so that none holds up the server's event loop, and
+when a local run is interrupted it can call only a synchronous `delete`.
+
+A specification that cannot be right is no error of CreateTask: propeller
+would count that as a fault of the system and start the task again. CreateTask
+succeeds, and the first GetTask answers FAILED, which is final, with all that
+is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from flytekit.extend.backend.base_connector import AsyncConnectorBase, Resource
+from flytekit.models.literals import LiteralMap
+from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
+
+from provisioner import settings
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Status
+from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
+from provisioner.flyte import answer, execution
+from provisioner.flyte.local import LocalServices
+from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
+from provisioner.flyte.runtime import RUNTIME, Control, Runtime
+from provisioner.flyte.task import TASK_TYPE
+from provisioner.spec import parse_config
+
+log = structlog.get_logger(__name__)
+
+# All problems of any specification that a person wrote; not of one that a program got wrong.
+_LONGEST_MESSAGE = 6000
+
+
+class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
+    """Provides data services to Flyte tasks of type `dataservicetask`.
+
+    Args:
+        runtime: Gives the control; this process's own by default.
+        clock: The time in seconds since the epoch.
+    """
+
+    name = "Data Service Connector"
+
+    def __init__(self, runtime: Runtime = RUNTIME, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(metadata_type=DataServiceMeta, task_type_name=TASK_TYPE, task_type_version=0)
+        self._runtime = runtime
+        self._clock = clock
+        self._local = LocalServices(runtime)
+
+    def create(
+        self,
+        task_template: TaskTemplate,
+        output_prefix: str = "",  # noqa: ARG002 - flytekit's signature; outputs go with the answer
+        inputs: LiteralMap | None = None,  # noqa: ARG002 - they order the task, nothing more
+        task_execution_metadata: TaskExecutionMetadata | None = None,
+        **_: Any,
+    ) -> DataServiceMeta:
+        """Ask for the service of one task execution; the same request again gives the same service.
+
+        Args:
+            task_template: Its `custom` says what is wanted.
+            output_prefix: Not used.
+            inputs: Not used.
+            task_execution_metadata: Whose it is; None in a local run.
+
+        Returns:
+            All that later calls need. A request that can never succeed is
+            answered too, and fails for good at the first poll.
+
+        Raises:
+            TransientError: In a local run alone: the service cannot be asked
+                for now.
+        """
+        try:
+            content = self._asked(task_template, task_execution_metadata)
+            meta = DataServiceMeta(content)
+            size = len(meta.encode())
+        except PermanentError as error:
+            log.warning("task rejected", task=task_template.id.name, reason=error.reason, error=error.message)
+            return DataServiceMeta(_rejected(error))
+        if not isinstance(content, Wanted):
+            log.info("task attached", service=content.service, namespace=content.namespace, meta_bytes=size)
+            return meta
+        request = content.request
+        bound = _bound(request)
+        if task_execution_metadata is None:
+            self._local.own(request)
+        try:
+            status = self._runtime.control().ensure(request)
+        except TransientError as error:
+            if task_execution_metadata is None:
+                raise  # the person who runs it sees it at once
+            # Nothing is lost: the first poll asks again, with the request from the meta.
+            bound.warning("service not asked for yet", reason=error.reason, error=error.message)
+        except PermanentError as error:
+            bound.warning("service refused", reason=error.reason, error=error.message)
+            return DataServiceMeta(_rejected(error))
+        else:
+            bound.info("service asked for", phase=status.phase.value, meta_bytes=size)
+        return meta
+
+    def get(self, resource_meta: DataServiceMeta, **_: Any) -> Resource:
+        """How the service is; a fault that passes is answered as RUNNING.
+
+        Args:
+            resource_meta: What `create` returned.
+        """
+        content = resource_meta.content
+        if isinstance(content, Rejected):
+            return answer.of_rejected(content)
+        if isinstance(content, Unreadable):
+            log.error("resource meta is not readable", error=content.message, newer=content.newer)
+            return answer.of_unreadable(content)
+        try:
+            return answer.of_status(content, _status(self._runtime.control(), content))
+        except PermanentError as error:
+            return answer.of_rejected(_rejected(error))
+        except Exception as error:
+            log.exception("status not known", error=str(error))
+            return answer.of_fault(error)
+
+    def delete(self, resource_meta: DataServiceMeta, **_: Any) -> None:
+        """Remove the service; repeating it is harmless, and what somebody else created stays.
+
+        Returns at once, except in a local run: there it returns when the
+        service is gone, since the process ends with it.
+
+        Args:
+            resource_meta: What `create` returned.
+
+        Raises:
+            ProvisionerError: It cannot be removed now; Flyte calls again.
+        """
+        content = resource_meta.content
+        if isinstance(content, Unreadable):
+            raise TransientError(content.message, reason="UnreadableMeta", hint="the janitor removes what is left")
+        if isinstance(content, Attached):
+            log.info("task detached", service=content.service, namespace=content.namespace)
+        elif isinstance(content, Wanted):
+            if self._local.owns(content.request):
+                self._local.remove(content.request)
+                return
+            status = self._runtime.control().remove(content.request)
+            _bound(content.request).info("removal asked for", phase=status.phase.value)
+
+    def _asked(self, template: TaskTemplate, metadata: TaskExecutionMetadata | None) -> Wanted | Attached:
+        config = parse_config(template.custom, source=f"task_config of {template.id.name}")
+        outputs = _declared_outputs(template)
+        namespace = settings.load().namespace
+        if metadata is None:
+            identity = execution.local(template.id.name, namespace=namespace, name=config.name)
+        else:
+            identity = execution.from_flyte(metadata, namespace=namespace, name=config.name)
+        if config.existing_release_name is not None:
+            return Attached(identity.namespace, config.existing_release_name, outputs)
+        assert config.spec is not None  # noqa: S101 - parse_config gives exactly one of the two
+        return Wanted(ServiceRequest(identity, config.spec, self._clock()), outputs)
+
+
+def _status(control: Control, content: Wanted | Attached) -> Status:
+    if isinstance(content, Attached):
+        return control.attached(content.namespace, content.service)
+    return control.observe(content.request)
+
+
+def _declared_outputs(template: TaskTemplate) -> tuple[str, ...]:
+    declared = tuple(template.interface.outputs) if template.interface else ()
+    unknown = [name for name in declared if name not in answer.OUTPUTS]
+    if unknown:
+        accepted = f"an output that a data service has: {' or '.join(answer.OUTPUTS)}"
+        problems = [Problem(f"outputs.{name}", "", accepted) for name in unknown]
+        raise SpecError(problems, source=f"interface of {template.id.name}")
+    return declared
+
+
+def _rejected(error: ProvisionerError) -> Rejected:
+    if isinstance(error, SpecError):
+        lines = [f"{error.source} is not valid:", *(f"  {problem}" for problem in error.problems)]
+        message = "\n".join(lines)
+        if len(message) > _LONGEST_MESSAGE:
+            message = message[:_LONGEST_MESSAGE].rpartition("\n")[0]
+            message += f"\n  ... and {len(lines) - 1 - message.count(chr(10))} more"
+    else:
+        message = error.message[:_LONGEST_MESSAGE]
+    return Rejected(error.reason, message, error.hint)
+
+
+def _bound(request: ServiceRequest) -> structlog.stdlib.BoundLogger:
+    identity = request.identity
+    bound: structlog.stdlib.BoundLogger = log.bind(
+        stack=identity.stack, execution=identity.owner, project=identity.project, domain=identity.domain
+    )
+    return bound

@@ -1,0 +1,70 @@
+"""Whose service it is: from Flyte's task execution id, or from this process when it runs locally."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from typing import Any
+
+from provisioner.errors import PermanentError
+from provisioner.identity import Identity, TaskExecutionId, for_task
+
+LOCAL_PROJECT = "local"
+
+_local_execution = f"local-{secrets.token_hex(4)}"
+_local_nodes = itertools.count()
+
+
+def from_flyte(metadata: Any, *, namespace: str, name: str | None) -> Identity:
+    """The identity of the service of one attempt of one task.
+
+    Args:
+        metadata: flytekit's `TaskExecutionMetadata`.
+        namespace: Namespace when the metadata names none.
+        name: Readable part of the service's name, or None.
+
+    Raises:
+        PermanentError: The request carries no task execution id. Every
+            version of propeller sends it; without it a repeated request
+            could not be told from a new one.
+    """
+    execution = metadata.task_execution_id
+    node, task = execution.node_execution_id, execution.task_id
+    task_id = TaskExecutionId(
+        project=node.execution_id.project,
+        domain=node.execution_id.domain,
+        execution=node.execution_id.name,
+        node=node.node_id,
+        task=task.name,
+        task_version=task.version,
+        attempt=execution.retry_attempt,
+    )
+    if not task_id.execution:
+        raise PermanentError(
+            "the request carries no task execution id",
+            reason="NoExecutionId",
+            hint="send task_execution_metadata, as propeller does",
+        )
+    return for_task(task_id, namespace=metadata.namespace or namespace, name=name)
+
+
+def local(task: str, *, namespace: str, name: str | None) -> Identity:
+    """The identity of a service of a workflow that runs in this process.
+
+    Each call gives another one, as each call of a task is a node of its own.
+
+    Args:
+        task: Name of the task.
+        namespace: Kubernetes namespace.
+        name: Readable part of the service's name, or None.
+    """
+    task_id = TaskExecutionId(
+        project=LOCAL_PROJECT,
+        domain=LOCAL_PROJECT,
+        execution=_local_execution,
+        node=f"n{next(_local_nodes)}",
+        task=task,
+        task_version="",
+        attempt=0,
+    )
+    return for_task(task_id, namespace=namespace, name=name or task.rpartition(".")[2])

@@ -1,0 +1,119 @@
+"""The control of this process: made and started at its first use, and once.
+
+flytekit imports this package whenever it is imported itself, in every process
+of every user, so importing must start nothing and read no settings. The
+server starts it explicitly; `pyflyte serve connector` and a local run reach
+it with their first request.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from provisioner import settings
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Status
+from provisioner.errors import PermanentError, TransientError
+
+log = structlog.get_logger(__name__)
+
+
+class Control(Protocol):
+    """What the Flyte side needs of `provisioner.control.Controller`."""
+
+    def start(self) -> None:
+        """Start watching and working."""
+
+    def stop(self, timeout: float) -> bool:
+        """Finish or cancel what runs; says whether all had ended after `timeout` seconds."""
+
+    def ready(self) -> bool:
+        """Whether calls can be answered."""
+
+    def ensure(self, request: ServiceRequest) -> Status:
+        """Ask for a service."""
+
+    def observe(self, request: ServiceRequest) -> Status:
+        """How a service is."""
+
+    def remove(self, request: ServiceRequest) -> Status:
+        """Ask for the removal of a service."""
+
+    def attached(self, namespace: str, service: str) -> Status:
+        """How a service is that somebody else created."""
+
+
+def _controller() -> Control:
+    from provisioner.control.controller import Controller  # pulumi and kubernetes: seconds, only where needed
+
+    return Controller.from_settings(settings.load())
+
+
+class Runtime:
+    """Holds the one control of a process.
+
+    Args:
+        make: Makes it; the real one by default.
+    """
+
+    def __init__(self, make: Callable[[], Control] = _controller) -> None:
+        self._make = make
+        self._control: Control | None = None
+        self._lock = threading.Lock()
+
+    def control(self) -> Control:
+        """The control, started. A failed start is tried again at the next call.
+
+        Raises:
+            TransientError: It cannot be started. Even a wrong setting is no
+                fault of the task that asks; the server's operator corrects it.
+        """
+        try:
+            return self.start()
+        except PermanentError as error:
+            message = f"the provisioner cannot start: {error.message}"
+            raise TransientError(message, reason=error.reason, hint=error.hint) from error
+
+    def start(self) -> Control:
+        """Start control now, if it does not run yet.
+
+        Raises:
+            ProvisionerError: It cannot be started with these settings.
+        """
+        if self._control is None:
+            with self._lock:
+                if self._control is None:
+                    control = self._make()
+                    control.start()
+                    self._control = control
+                    atexit.register(self._stop_at_exit)
+        return self._control
+
+    def ready(self) -> bool:
+        """Whether control runs and can answer; starts nothing."""
+        return self._control is not None and self._control.ready()
+
+    def stop(self, timeout: float) -> bool:
+        """Stop control for good, if it ran.
+
+        Args:
+            timeout: Seconds that running operations get.
+
+        Returns:
+            Whether all operations had ended.
+        """
+        with self._lock:
+            control, self._control = self._control, None
+        return control.stop(timeout) if control is not None else True
+
+    def _stop_at_exit(self) -> None:
+        if not self.stop(settings.load().drain_timeout):
+            log.warning("ended while an operation was running; the next start continues it")
+
+
+RUNTIME = Runtime()
