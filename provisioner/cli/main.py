@@ -13,6 +13,7 @@ from provisioner import __version__
 from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.output import Exit, exit_code, print_error
 from provisioner.cli.settings import settings as show_settings
+from provisioner.cli.toolchain import app as toolchain
 from provisioner.errors import ProvisionerError
 
 EPILOG = "Exit codes: 0 done, 1 failed, 2 usage, 3 not ready yet, 4 refused, 130 interrupted."
@@ -47,6 +48,7 @@ def options(
 _SERVE = "Serve Flyte"
 _LOCAL = "Local cluster and tools"
 
+app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)
 app.command("settings", rich_help_panel=_LOCAL)(show_settings)
 
 
