@@ -102,6 +102,14 @@ def _container(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
         "readinessProbe": _readiness_probe(spec),
         "livenessProbe": _probe(spec.liveness_probe) if spec.liveness_probe else None,
         "startupProbe": _probe(spec.startup_probe) if spec.startup_probe else None,
+        "volumeMounts": [
+            {
+                "name": volume.name,
+                "mountPath": volume.mount_path,
+                **({"readOnly": True} if volume.read_only else {}),
+            }
+            for volume in spec.volumes
+        ],
     }
     return {
         "name": CONTAINER,
@@ -114,6 +122,54 @@ def _container(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
     }
 
 
+def _affinity(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
+    wanted = spec.affinity
+    node: dict[str, Any] = {}
+    if wanted.node_required:
+        terms = [term.model_dump(mode="json", by_alias=True) for term in wanted.node_required]
+        node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if wanted.node_preferred:
+        node["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            term.model_dump(mode="json", by_alias=True) for term in wanted.node_preferred
+        ]
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": identity.selector()}}
+    replicas: dict[str, Any] = {}
+    if wanted.replicas_apart == "Required":
+        replicas["requiredDuringSchedulingIgnoredDuringExecution"] = [apart]
+    elif wanted.replicas_apart == "Preferred":
+        preferred = [{"weight": 100, "podAffinityTerm": apart}]
+        replicas["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
+    return {key: value for key, value in (("nodeAffinity", node), ("podAntiAffinity", replicas)) if value}
+
+
+def _empty_dirs(spec: DataServiceSpec) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": volume.name,
+            "emptyDir": volume.empty_dir.model_dump(
+                mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+            ),
+        }
+        for volume in spec.volumes
+        if volume.empty_dir is not None
+    ]
+
+
+def _claims(identity: Identity, spec: DataServiceSpec) -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {"name": volume.name, "labels": identity.labels()},
+            "spec": {
+                "accessModes": [volume.claim.access_mode],
+                "resources": {"requests": {"storage": volume.claim.size}},
+                **({"storageClassName": volume.claim.storage_class} if volume.claim.storage_class else {}),
+            },
+        }
+        for volume in spec.volumes
+        if volume.claim is not None
+    ]
+
+
 def _pod_spec(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
     optional = {
         "nodeSelector": dict(sorted(spec.node_selector.items())),
@@ -122,6 +178,15 @@ def _pod_spec(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
             | {"operator": toleration.operator}
             for toleration in spec.tolerations
         ],
+        "affinity": _affinity(identity, spec),
+        "topologySpreadConstraints": [
+            {
+                **spread.model_dump(mode="json", by_alias=True),
+                "labelSelector": {"matchLabels": identity.selector()},
+            }
+            for spread in spec.topology_spread
+        ],
+        "volumes": _empty_dirs(spec),
         "serviceAccountName": spec.service_account,
         "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets],
     }
@@ -165,6 +230,16 @@ def stateful_set_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str
         identity: Names and owner.
         spec: What the service is.
     """
+    claims = _claims(identity, spec)
+    optional: dict[str, Any] = {}
+    if claims:
+        optional["volumeClaimTemplates"] = claims
+        optional["persistentVolumeClaimRetentionPolicy"] = spec.volume_retention.model_dump(mode="json", by_alias=True)
+    if spec.max_unavailable is not None:
+        optional["updateStrategy"] = {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": spec.max_unavailable},
+        }
     return {
         "metadata": _metadata(identity, spec),
         "spec": {
@@ -180,7 +255,24 @@ def stateful_set_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str
                 },
                 "spec": _pod_spec(identity, spec),
             },
+            **optional,
         },
+    }
+
+
+def disruption_budget_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any] | None:
+    """The PodDisruptionBudget, or None when the specification asks for none.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    if spec.disruption_budget is None:
+        return None
+    bound = spec.disruption_budget.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {
+        "metadata": _metadata(identity, spec),
+        "spec": {"selector": {"matchLabels": identity.selector()}, **bound},
     }
 
 
@@ -204,7 +296,7 @@ def outputs(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
 
 
 class DataService(pulumi.ComponentResource):
-    """One data service as a Pulumi component: a headless Service and a StatefulSet.
+    """One data service as a Pulumi component: a headless Service, a StatefulSet, and a budget if asked for.
 
     Args:
         identity: Names and owner.
@@ -218,6 +310,7 @@ class DataService(pulumi.ComponentResource):
         # By name: pulumi_kubernetes loads its modules lazily, and not safely from several threads.
         from pulumi_kubernetes.apps.v1 import StatefulSet
         from pulumi_kubernetes.core.v1 import Service
+        from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
         child = pulumi.ResourceOptions(parent=self)
         service = Service(identity.service, opts=child, **service_manifest(identity, spec))
@@ -226,6 +319,9 @@ class DataService(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[service]),
             **stateful_set_manifest(identity, spec),
         )
+        budget = disruption_budget_manifest(identity, spec)
+        if budget is not None:
+            PodDisruptionBudget(identity.service, opts=child, **budget)
         self.register_outputs(outputs(identity, spec))
 
 

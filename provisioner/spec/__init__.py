@@ -4,10 +4,7 @@ No I/O here: a specification is a value, equal specifications have equal
 canonical JSON and so equal hashes, on every machine and in every version.
 """
 
-from provisioner.spec.duration import Duration, format_duration, parse_duration
-from provisioner.spec.load import ServiceConfig, parse_config, parse_spec
-from provisioner.spec.model import (
-    DataServiceSpec,
+from provisioner.spec.container import (
     EnvFrom,
     ExecAction,
     HTTPGetAction,
@@ -15,9 +12,12 @@ from provisioner.spec.model import (
     Probe,
     ResourceRequirements,
     TCPSocketAction,
-    Toleration,
 )
+from provisioner.spec.duration import Duration, format_duration, parse_duration
+from provisioner.spec.load import ServiceConfig, parse_config, parse_spec
+from provisioner.spec.model import DataServiceSpec
 from provisioner.spec.quantity import parse_quantity
+from provisioner.spec.scheduling import Toleration
 
 __all__ = [
     "DataServiceSpec",

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 
 from provisioner.errors import Problem, SpecError
+from provisioner.spec.base import Model
 from provisioner.spec.community import from_community, is_community
-from provisioner.spec.model import DataServiceSpec, Model
+from provisioner.spec.model import DataServiceSpec
 from provisioner.spec.problems import problems_of
 
 # 52 characters: a StatefulSet labels its pods NAME-HASH with a hash of up to 10

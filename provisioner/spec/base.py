@@ -1,0 +1,90 @@
+"""What all parts of a specification share: the base of the models and Kubernetes' rules for names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic.alias_generators import to_camel
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")
+# Kubernetes asks only for a non-empty image without surrounding space; the
+# kubelet then refuses what is not a reference (InvalidImageName). The grammar
+# is that of distribution/reference.
+_IMAGE = re.compile(
+    r"(?=.{1,512}$)"
+    r"((?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+_RESERVED_PREFIX = "data-service-provisioner/"
+
+
+def integral(value: Any) -> Any:
+    """Undo what a protobuf Struct does to integers: 3.0 is 3."""
+    if isinstance(value, bool):
+        raise ValueError("a whole number, not true or false")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _matches(pattern: re.Pattern[str], accepted: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if pattern.fullmatch(value) is None:
+            raise ValueError(accepted)
+        return value
+
+    return AfterValidator(check)
+
+
+def _qualified_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    prefix_ok = not slash or (len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix) is not None)
+    if not prefix_ok or _QUALIFIED.fullmatch(name) is None:
+        raise ValueError("a key such as team or example.com/team")
+    if value.startswith(_RESERVED_PREFIX):
+        raise ValueError(f"a key outside of {_RESERVED_PREFIX}, which belongs to the provisioner")
+    return value
+
+
+def _port_reference(value: Any) -> int | str:
+    number = integral(value)
+    if isinstance(number, int) and 1 <= number <= 65535:
+        return number
+    if isinstance(number, str):
+        return _port_name(number)
+    raise ValueError("the name or the number of a declared port")
+
+
+def _port_name(value: str) -> str:
+    # IANA service name, RFC 6335 section 5.1.
+    if re.fullmatch(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", value) is None or "--" in value:
+        raise ValueError("up to 15 of a-z, 0-9 and single dashes inside, with at least one letter")
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(integral)]
+PortNumber = Annotated[Integer, Field(ge=1, le=65535)]
+PortName = Annotated[str, AfterValidator(_port_name)]
+PortReference = Annotated[int | str, PlainValidator(_port_reference, json_schema_input_type=int | str)]
+Image = Annotated[str, _matches(_IMAGE, "an image reference such as registry.example.com/team/store:1.2")]
+DNSSubdomain = Annotated[
+    str, Field(max_length=253), _matches(_DNS_SUBDOMAIN, "a name of a-z, 0-9, dashes and dots (DNS-1123 subdomain)")
+]
+DNSLabel = Annotated[str, _matches(_DNS_LABEL, "a name of up to 63 of a-z, 0-9 and dashes (DNS-1123 label)")]
+LabelKey = Annotated[str, AfterValidator(_qualified_key)]
+LabelValue = Annotated[
+    str,
+    _matches(re.compile(rf"({_QUALIFIED.pattern})?"), "up to 63 of letters, digits, '-', '_' and '.' inside"),
+]
+EnvName = Annotated[str, _matches(re.compile(r"[ -<>-~]+"), "printable ASCII characters other than '=', at least one")]
+Count = Annotated[Integer, Field(ge=1, le=3600)]
+
+
+class Model(BaseModel):
+    """Base of all parts: frozen, camelCase outside, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
