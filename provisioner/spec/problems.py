@@ -26,7 +26,7 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _shown(value: Any, location: Sequence[int | str]) -> str:
-    if isinstance(value, dict | list | tuple) or (location and location[0] in _HIDDEN):
+    if isinstance(value, dict | list | tuple) or any(part in _HIDDEN for part in location):
         return ""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
@@ -34,8 +34,9 @@ def _shown(value: Any, location: Sequence[int | str]) -> str:
 
 def _untagged(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Without what pydantic adds to a path: the tag of a variable's kind, the mark of a key."""
-    if location[:1] == ("env",):
-        location = location[:2] + location[3:]
+    if "env" in location:
+        tag = location.index("env") + 2
+        location = location[:tag] + location[tag + 1 :]
     return tuple(part for part in location if part != "[key]")
 
 
