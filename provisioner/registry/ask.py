@@ -16,7 +16,7 @@ import grpc.aio
 from flyteidl.admin import agent_pb2
 
 from provisioner.errors import PermanentError
-from provisioner.registry.calls import Metadata
+from provisioner.registry.calls import HOP_HEADER, Metadata
 from provisioner.registry.channels import ChannelPool
 from provisioner.registry.config import Deployment
 from provisioner.registry.durations import format_duration
@@ -95,8 +95,11 @@ async def ask(
                 request_serializer=agent_pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=agent_pb2.ListAgentsResponse.FromString,
             )
-            answer = await call(agent_pb2.ListAgentsRequest(), timeout=limit, metadata=metadata)
-        return Observation(announced_of(answer.agents), answered_at=now)
+            running = call(agent_pb2.ListAgentsRequest(), timeout=limit, metadata=metadata)
+            answer = await running
+            names = [value for key, value in await running.trailing_metadata() or () if key == HOP_HEADER]
+        gateway = names[-1] if names and isinstance(names[-1], str) and is_clean(names[-1]) else ""
+        return Observation(announced_of(answer.agents), answered_at=now, gateway=gateway)
     except PermanentError as error:
         problem = str(error)
     except grpc.aio.AioRpcError as error:

@@ -13,6 +13,8 @@ from provisioner.registry.wire import Method
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
+HOP_HEADER = "x-agent-gateway"
+"""Carries the names of the gateways that a call has passed."""
 RETRY_WINDOW = 30.0
 """Seconds for which UNAVAILABLE is retried when nothing sets a deadline."""
 

@@ -8,7 +8,8 @@ Reading them from a file is in `parse`; nothing here does I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,6 +29,32 @@ METHODS = (
     "ListAgents",
 )
 """The methods that a timeout can be set for."""
+
+
+class NoteKind(StrEnum):
+    """What a note is about."""
+
+    UNKNOWN = "unknown"
+    """A key that nothing reads, perhaps misspelt."""
+    REPEATED = "repeated"
+    """An entry that a later one replaces."""
+    LOWERED = "lowered"
+    """A name that Flyte lower-cases as it stands here."""
+    LEFT_OUT = "left out"
+    """Something that is not used on purpose."""
+    ODD = "odd"
+    """Something that is probably not meant."""
+
+
+@dataclass(frozen=True)
+class Note(Problem):
+    """Something in a configuration that does not make it unusable.
+
+    Attributes:
+        kind: What it is about.
+    """
+
+    kind: NoteKind = NoteKind.ODD
 
 
 @dataclass(frozen=True)
@@ -116,7 +143,7 @@ class RegistryConfig:
     explicit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     supported: tuple[str, ...] = ()
     poll_interval: float | None = None
-    notes: tuple[Problem, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:
@@ -136,12 +163,4 @@ class RegistryConfig:
         endpoints = {deployment.endpoint for deployment in self.deployments}
         ids = {deployment.id for deployment in self.deployments}
         new = tuple(item for item in found if item.endpoint not in endpoints and item.id not in ids)
-        return RegistryConfig(
-            source=self.source,
-            default=self.default,
-            agents=(*self.agents, *new),
-            explicit=self.explicit,
-            supported=self.supported,
-            poll_interval=self.poll_interval,
-            notes=self.notes,
-        )
+        return replace(self, agents=(*self.agents, *new))

@@ -18,15 +18,22 @@ import grpc
 import grpc.aio
 
 from provisioner.errors import PermanentError
-from provisioner.registry.calls import Caller, CallRefusedError, Metadata, Sink, Tally, passed_on, retry_delay
+from provisioner.registry.calls import (
+    HOP_HEADER,
+    Caller,
+    CallRefusedError,
+    Metadata,
+    Sink,
+    Tally,
+    passed_on,
+    retry_delay,
+)
 from provisioner.registry.channels import ChannelPool
 from provisioner.registry.config import Deployment
 from provisioner.registry.metrics import Metrics
 from provisioner.registry.table import RoutingTable
 from provisioner.registry.wire import MalformedRequestError, Method, task_of
 
-HOP_HEADER = "x-agent-gateway"
-"""Carries the names of the gateways that a call has passed."""
 CONNECT_WAIT = 5.0
 """Seconds that a call which must not be repeated waits for a connection first."""
 

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from provisioner.errors import Problem, SpecError
-from provisioner.registry.config import METHODS, Deployment, RegistryConfig, Tls
+from provisioner.registry.config import METHODS, Deployment, Note, NoteKind, RegistryConfig, Tls
 from provisioner.registry.documents import BLOCKS, Sections, read_sections
 from provisioner.registry.durations import parse_duration
 
@@ -65,10 +65,13 @@ class _Reader:
 
     folder: Path
     problems: list[Problem] = field(default_factory=list)
-    notes: list[Problem] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     def wrong(self, path: str, value: Any, accepted: str) -> None:
         self.problems.append(Problem(path, _shown(value), accepted))
+
+    def odd(self, kind: NoteKind, path: str, value: Any, text: str) -> None:
+        self.notes.append(Note(path, _shown(value), text, kind))
 
     def pairs(self, value: Any, path: str) -> dict[str, Any]:
         """A mapping, or a list of mappings, as Flyte writes it where the case of keys matters."""
@@ -81,7 +84,7 @@ class _Reader:
                 return {}
             for key, inner in item.items():
                 if str(key) in found and found[str(key)] != inner:
-                    self.notes.append(Problem(f"{path}.{key}", _shown(inner), "stands here twice; the last one holds"))
+                    self.odd(NoteKind.REPEATED, f"{path}.{key}", found[str(key)], "is replaced by a later one")
                 found[str(key)] = inner
         return found
 
@@ -96,7 +99,7 @@ class _Reader:
                 continue
             close = get_close_matches(key.lower(), names, n=1)
             advice = f"is not known here; did you mean {names[close[0]]}?" if close else "is not known here and ignored"
-            self.notes.append(Problem(f"{path}.{key}", "", advice))
+            self.odd(NoteKind.UNKNOWN, f"{path}.{key}", "", advice)
         return found
 
     def text(self, value: Any, path: str) -> str:
@@ -157,7 +160,7 @@ class _Reader:
             for policy in ("retryPolicy", "hedgingPolicy"):
                 # Such a policy would repeat a CreateTask, which must not happen.
                 if isinstance(method, dict) and method.pop(policy, None) is not None:
-                    self.notes.append(Problem(f"{path}.{policy}", "", "is ignored: what is safe is retried anyway"))
+                    self.odd(NoteKind.LEFT_OUT, f"{path}.{policy}", "", "is left out: what is safe is retried anyway")
         return json.dumps(config, sort_keys=True)
 
     def timeouts(self, value: Any, path: str) -> Mapping[str, float]:
@@ -165,7 +168,7 @@ class _Reader:
         for key, inner in self.pairs(value, path).items():
             method = _METHOD_ALIASES.get(key.lower())
             if method is None:
-                self.notes.append(Problem(f"{path}.{key}", "", f"is no method; known are {', '.join(METHODS)}"))
+                self.odd(NoteKind.UNKNOWN, f"{path}.{key}", "", f"is no method; known are {', '.join(METHODS)}")
                 continue
             found[method] = self.duration(inner, f"{path}.{key}", 0.0)
         return MappingProxyType(found)
@@ -176,7 +179,7 @@ class _Reader:
         if any(character.isspace() or not character.isprintable() for character in endpoint):
             self.wrong(f"{path}.endpoint", repr(endpoint), "must be a gRPC target such as dns:///agent.flyte.svc:8000")
         elif endpoint and ":" not in endpoint:
-            self.notes.append(Problem(f"{path}.endpoint", endpoint, "has no port; gRPC takes 443 then"))
+            self.odd(NoteKind.ODD, f"{path}.endpoint", endpoint, "has no port; gRPC takes 443 then")
         tls = Tls(
             ca=self.file(keys.get("caFile"), f"{path}.caFile"),
             cert=self.file(keys.get("certFile"), f"{path}.certFile"),
@@ -243,6 +246,11 @@ def _block(draft: _Draft, reader: _Reader, block: str, data: Any) -> None:
             _add(draft, block, default)
     for task_type, value in reader.pairs(keys.get(names.explicit), f"{block}.{names.explicit}").items():
         wanted = reader.text(value, f"{block}.{names.explicit}.{task_type}")
+        if isinstance(keys[names.explicit], Mapping) and task_type != task_type.lower():
+            advice = (
+                f"is read as {task_type.lower()} by Flyte; write a list to keep the case: [{{{task_type}: {value}}}]"
+            )
+            reader.odd(NoteKind.LOWERED, f"{block}.{names.explicit}.{task_type}", value, advice)
         agent = ids.get(wanted) or ids.get(wanted.lower(), wanted)
         # A dangling name may be a discovered agent's, so it is judged when the table is built.
         draft.explicit.setdefault(task_type, agent)

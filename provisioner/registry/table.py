@@ -63,12 +63,14 @@ class Observation:
             None when it never gave one.
         error: Why the latest question failed, or "".
         itself: The endpoint leads back to this very gateway.
+        gateway: The name of the gateway that answered in place of an agent, or "".
     """
 
     announced: tuple[Announced, ...] = ()
     answered_at: float | None = None
     error: str = ""
     itself: bool = False
+    gateway: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,10 @@ def _status(deployment: Deployment, seen: Observation, now: float, stale_after: 
 
 
 def _announced(agents: Mapping[str, AgentStatus]) -> dict[str, dict[int | None, Route]]:
-    """Rule 2: the first that announces a type and version gets it."""
+    """Rule 2: the first that announces a type and version gets it.
+
+    A gateway that announces it too is no rival: it speaks for the agents behind it.
+    """
     types: dict[str, dict[int | None, Route]] = {}
     for name, status in agents.items():
         if status.expired or status.observation.itself:
@@ -248,7 +253,7 @@ def _announced(agents: Mapping[str, AgentStatus]) -> dict[str, dict[int | None, 
                 first = versions.get(version)
                 if first is None:
                     versions[version] = Route(task_type, version, announced.mode, name, Why.ANNOUNCED, status.stale)
-                elif not _same_place(agents, first, name):
+                elif not status.observation.gateway and not _same_place(agents, first, name):
                     versions[version] = _with_other(first, name)
     return types
 
