@@ -14,13 +14,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from provisioner.cluster import ClusterCache, ClusterClient, Snapshot, diagnose, readiness
-from provisioner.control.derive import derive
+from provisioner.control.derive import derive, derive_cluster
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Intent, Kind, View
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.workers import Workers
 from provisioner.engine import Engine
+from provisioner.errors import TransientError
 from provisioner.settings import Settings
 
 # How long the end of a service is remembered, so that a late poll learns of it.
@@ -35,15 +36,23 @@ class Controller:
     Args:
         cache: What the cluster shows, from one shared watch.
         workers: Carry out operations.
+        recorded: Reads back what was asked for a stack; None when there is no such stack.
         settings: Bounds.
         clock: The time in seconds since the epoch.
     """
 
     def __init__(
-        self, cache: ClusterCache, workers: Workers, settings: Settings, clock: Callable[[], float] = time.time
+        self,
+        cache: ClusterCache,
+        workers: Workers,
+        recorded: Callable[[str], ServiceRequest | None],
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._workers = workers
+        self._recorded = recorded
+        self._attached: dict[str, ServiceRequest] = {}
         self._settings = settings
         self._clock = clock
         self._failures: dict[str, tuple[ServiceRequest, Status, float]] = {}
@@ -55,7 +64,8 @@ class Controller:
         """A controller over the real engine and the real cluster."""
         client = ClusterClient(settings)
         operations = Operations(Engine(settings), client, settings)
-        return cls(ClusterCache(client, settings), Workers(settings.workers, operations.run), settings)
+        workers = Workers(settings.workers, operations.run)
+        return cls(ClusterCache(client), workers, operations.recorded, settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -103,7 +113,7 @@ class Controller:
             return failure[1]
         view = self._workers.view(request.stack)
         if view is None:
-            if self._clock() >= request.deadline and not self._cache.snapshot(request.identity).stateful_set:
+            if self._clock() >= request.deadline and self._cache.snapshot(request.identity).statefulset is None:
                 return self._fail(request, _expired(request))
             view = self._workers.submit(Intent(Kind.APPLY, request))
         return self._status(request, view)
@@ -117,6 +127,50 @@ class Controller:
         with self._lock:
             self._failures.pop(request.stack, None)
         return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
+
+    def attached(self, namespace: str, service: str) -> Status:
+        """The status of a service that somebody else asked for; it is watched, and nothing more.
+
+        Args:
+            namespace: Its namespace.
+            service: Its name.
+
+        Raises:
+            TransientError: The cluster has not been heard of lately, or its
+                record cannot be read now.
+        """
+        stack = self._cache.stack_of(namespace, service)
+        if stack is None:
+            return self._unknown(namespace, service)
+        request = self._attached.get(stack) or self._recorded(stack)
+        if request is None:
+            return self._unknown(namespace, service)
+        self._attached[stack] = request
+        snapshot = self._cache.snapshot(request.identity)
+        statefulset = snapshot.statefulset
+        if statefulset is None or statefulset.deleted is not None:
+            return Status(stack, Phase.REMOVING, message=f"data service {namespace}/{service} is being removed")
+        if statefulset.digest != request.spec.digest():
+            # It was updated by its owner; its record says what is wanted now.
+            del self._attached[stack]
+        return derive_cluster(
+            request,
+            readiness=readiness(snapshot, request.spec, request.spec.digest()),
+            diagnosis=diagnose(snapshot, request.spec, datetime.fromtimestamp(self._clock(), UTC)),
+            fresh=snapshot.fresh,
+            late=False,
+        )
+
+    def _unknown(self, namespace: str, service: str) -> Status:
+        if not self._cache.synced():
+            raise TransientError("the cluster's objects were not listed yet", reason="NotSynced")
+        return Status(
+            "",
+            Phase.FAILED,
+            reason="NoSuchService",
+            message=f"there is no data service {service} in namespace {namespace}",
+            hint="create it first, or correct the name; a service of another namespace cannot be used",
+        )
 
     def _status(self, request: ServiceRequest, view: View) -> Status:
         now = self._clock()
@@ -141,7 +195,7 @@ class Controller:
             and view.settled
             and view.error is None
             and snapshot.fresh
-            and snapshot.stateful_set is None
+            and snapshot.statefulset is None
             and now - view.settled_at > _WATCH_LAG_SECONDS
         )
 

@@ -55,6 +55,30 @@ def derive(
                 request, readiness, f"its stack is not applied{detail}", view.error.hint if view.error else ""
             )
         return _on_the_way(request, view)
+    return derive_cluster(
+        request, readiness=readiness, diagnosis=diagnosis, fresh=fresh, late=late, changes=view.changes
+    )
+
+
+def derive_cluster(
+    request: ServiceRequest,
+    *,
+    readiness: Readiness,
+    diagnosis: Diagnosis | None,
+    fresh: bool,
+    late: bool,
+    changes: tuple[str, ...] = (),
+) -> Status:
+    """The status of a service that was applied, from the cluster alone.
+
+    Args:
+        request: What is wanted.
+        readiness: What the cluster's objects say of it.
+        diagnosis: What is wrong with them, if anything is.
+        fresh: Whether the cluster's state is recent.
+        late: Whether its start deadline has passed.
+        changes: What the last operation did.
+    """
     if readiness.done and fresh:
         return Status(
             request.stack,
@@ -63,23 +87,22 @@ def derive(
             ready=readiness.ready,
             wanted=request.spec.replicas,
             endpoints=endpoints(request),
-            changes=view.changes,
+            changes=changes,
         )
-    if diagnosis is not None and diagnosis.final:
+    if diagnosis is not None and diagnosis.final and fresh:
         return _failed(request, readiness, diagnosis.reason, _sentence(diagnosis), diagnosis.hint)
     if late and fresh:
         cause = _sentence(diagnosis) if diagnosis else readiness.message
         return _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
-    message = readiness.message if fresh else "the cluster has not been heard of lately; waiting for it"
     return Status(
         request.stack,
         Phase.STARTING,
         reason=diagnosis.reason if diagnosis else "",
-        message=_sentence(diagnosis) if diagnosis else message,
+        message=_sentence(diagnosis) if diagnosis else readiness.message,
         hint=diagnosis.hint if diagnosis else "",
         ready=readiness.ready,
         wanted=request.spec.replicas,
-        changes=view.changes,
+        changes=changes,
     )
 
 

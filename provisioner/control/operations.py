@@ -12,6 +12,7 @@ from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.errors import RefusedError
 from provisioner.resources import program
 from provisioner.settings import Settings
+from provisioner.spec.load import plain
 
 # Seconds between two looks at objects that are on their way out.
 _TERMINATION_POLL = 1.0
@@ -58,6 +59,20 @@ class Operations:
         if intent.kind is Kind.REMOVE:
             return self._remove(intent.request, cancellation)
         return self._apply(intent.request, cancellation, repair=intent.repair)
+
+    def recorded(self, stack: str) -> ServiceRequest | None:
+        """Read back what was asked for a stack, from its component's inputs.
+
+        Args:
+            stack: Name of the stack.
+
+        Returns:
+            The request, accepted now; None when there is no such record.
+        """
+        checkpoint = self._engine.state.checkpoint(stack)
+        if checkpoint is None or not checkpoint.component_inputs:
+            return None
+        return ServiceRequest.from_document({**plain(checkpoint.component_inputs), "acceptedAt": self._clock()})
 
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         if not repair and is_applied(self._engine.state.checkpoint(request.stack), request):
