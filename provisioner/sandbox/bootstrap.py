@@ -1,0 +1,61 @@
+"""What a bare cluster lacks for its users: a default StorageClass, and roles for our own components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from provisioner.sandbox.api import Api
+
+STORAGE_CLASS = "standard"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def objects() -> dict[str, dict[str, Any]]:
+    """Path -> object of all that every sandbox has."""
+    storage = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": STORAGE_CLASS,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "kubernetes.io/host-path",
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+    reads = ["list", "watch"]
+    dns = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "sandbox:coredns"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": reads},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": reads},
+        ],
+    }
+    return {
+        f"/apis/storage.k8s.io/v1/storageclasses/{STORAGE_CLASS}": storage,
+        f"{_RBAC}/clusterroles/sandbox:coredns": dns,
+        f"{_RBAC}/clusterrolebindings/sandbox:coredns": _binding("sandbox:coredns", "sandbox:coredns"),
+        # The API server calls kubelets for logs and exec, and kubelets ask who may.
+        f"{_RBAC}/clusterrolebindings/sandbox:kubelet-api": _binding(
+            "sandbox:kubelet-api", "sandbox:kube-apiserver", role="system:kubelet-api-admin"
+        ),
+    }
+
+
+def _binding(name: str, user: str, *, role: str = "") -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role or name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
+def furnish(api: Api) -> None:
+    """Make everything, or set it right again."""
+    for path, value in objects().items():
+        api.apply(path, value)

@@ -1,0 +1,153 @@
+"""Decide what a sandbox is to be, from what it was, what is asked and what the machine allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from provisioner.errors import UsageError
+from provisioner.sandbox import controlplane, hollow, network, node
+from provisioner.sandbox.machine import Machine, node_obstacle
+from provisioner.sandbox.state import Layout, Plan, layouts
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of `up`.
+
+    Attributes:
+        node: Whether there shall be a real node; None for "as before, or where possible".
+        hollow: How many hollow nodes; None for "as before".
+    """
+
+    node: bool | None = None
+    hollow: int | None = None
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Which nodes a sandbox gets.
+
+    Attributes:
+        node: Whether a real one.
+        hollow: How many hollow ones.
+        note: What the person should know about it, or "".
+    """
+
+    node: bool
+    hollow: int
+    note: str = ""
+
+
+def decide_nodes(former: Plan | None, wish: Wish, machine: Machine) -> Nodes:
+    """Decide which nodes a sandbox gets.
+
+    Args:
+        former: The plan so far, or None for a new sandbox.
+        wish: What is asked.
+        machine: What the machine allows.
+
+    Raises:
+        UsageError: The number of hollow nodes is out of bounds, or hollow
+            nodes are asked for where they cannot be kept apart.
+    """
+    if wish.hollow is not None and not 0 <= wish.hollow <= hollow.LIMIT:
+        raise UsageError(f"--hollow accepts 0 to {hollow.LIMIT} (got {wish.hollow})", reason="InvalidHollow")
+    obstacle = node_obstacle(machine)
+    wanted = wish.node if wish.node is not None else (former.node if former else True)
+    count = wish.hollow if wish.hollow is not None else (former.hollow if former else 0)
+    note = ""
+    if wanted and obstacle:
+        if wish.hollow is None and count == 0 and machine.may_isolate:
+            count = 1
+        nodes = f"{count} hollow node(s) instead, on which pods only seem to run" if count else "no node at all"
+        note = f"{obstacle}; the sandbox gets {nodes}"
+    elif not wanted and count == 0:
+        note = "the sandbox gets no node: pods stay Pending"
+    if count and not machine.may_isolate:
+        raise UsageError(
+            "hollow nodes need root or user namespaces: they listen without asking for credentials, so they are kept "
+            "in a network namespace of their own",
+            reason="CannotIsolate",
+            hint="run as root on Linux, or allow user namespaces",
+        )
+    return Nodes(wanted and not obstacle, count, note)
+
+
+def port_purposes() -> tuple[str, ...]:
+    """Every purpose that a sandbox needs a port on loopback for."""
+    return (*controlplane.PORTS, controlplane.DNS_PORT, *node.PORTS)
+
+
+def other_plans(layout: Layout) -> list[Plan]:
+    """The plans of all other sandboxes of this home."""
+    plans = [other.load() for other in layouts(layout.home) if other.name != layout.name]
+    return [plan for plan in plans if plan is not None]
+
+
+def make_plan(
+    layout: Layout, former: Plan | None, nodes: Nodes, *, isolated: bool, running: Callable[[str], bool]
+) -> Plan:
+    """Choose addresses and ports, keeping those that a sandbox has.
+
+    A port that somebody else has taken while its process was down is replaced.
+    Must be called inside `network.allocation`.
+
+    Args:
+        layout: The sandbox.
+        former: Its plan so far.
+        nodes: Which nodes it gets.
+        isolated: Whether the machine's addresses can be looked up and matter.
+        running: Whether the process of a port's purpose runs.
+    """
+    others = other_plans(layout)
+    taken = {port for plan in others for port in plan.ports.values()}
+    if former is None:
+        used = network.networks_in_use() if isolated else []
+        block = network.choose_block(used, [plan.network for plan in others])
+        ports = network.choose_ports(port_purposes(), taken)
+        return Plan(layout.name, block, nodes.node, nodes.hollow, ports, time.time())
+    lost = [
+        purpose
+        for purpose in port_purposes()
+        if purpose not in former.ports or not (running(_process_of(purpose)) or network.is_free(former.ports[purpose]))
+    ]
+    ports = former.ports | network.choose_ports(lost, taken | set(former.ports.values()))
+    return replace(former, node=nodes.node, hollow=nodes.hollow, ports=ports)
+
+
+def _process_of(purpose: str) -> str:
+    return {"etcd-peer": "etcd", controlplane.DNS_PORT: "coredns", "kubelet-healthz": "kubelet"}.get(purpose, purpose)
+
+
+def surplus(recorded: Iterable[str], plan: Plan) -> list[str]:
+    """The recorded processes that the plan has no place for, in the order in which they are to be ended.
+
+    Args:
+        recorded: Names of processes on record.
+        plan: What the sandbox is to be.
+    """
+    unwanted = []
+    for process in sorted(recorded):
+        number = hollow.number_of(process)
+        of_hollow = process in (hollow.INIT, hollow.RELAY)
+        of_node = process in ("kubelet", "containerd", "coredns", "api-relay")
+        if (
+            (number is not None and number > plan.hollow)
+            or (of_hollow and plan.hollow == 0)
+            or (of_node and not plan.node)
+        ):
+            unwanted.append(process)
+    return unwanted
+
+
+def stale_files(layout: Layout, plan: Plan) -> list[Path]:
+    """Credentials of hollow nodes that the plan does not have."""
+    found = []
+    for path in [*layout.config.glob("hollow-*.kubeconfig"), *layout.pki.glob("hollow-*")]:
+        number = hollow.number_of(path.name.partition(".")[0])
+        if number is not None and number > plan.hollow:
+            found.append(path)
+    return found

@@ -1,0 +1,309 @@
+"""The processes of a sandbox: started on the record, known again for certain, ended exactly.
+
+A pid alone proves nothing: it may have been given to somebody else since, or
+the machine may have restarted. A process of ours is therefore its pid, its
+start time and the boot it was started in, and no signal is sent unless all
+three still hold. What it runs is remembered as a fingerprint of its command
+line and of every file that it reads, so that a changed flag, configuration,
+certificate or binary is noticed and the process is replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from provisioner.errors import PermanentError, TransientError
+from provisioner.sandbox import launch
+
+LOG_LIMIT = 8 * 1024 * 1024
+"""Bytes of a log above which it is moved aside (one older one is kept)."""
+
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mount inside a new mount namespace, made in the order given.
+
+    Attributes:
+        kind: `bind` shows source (a folder or a file) at target; `proc` and
+            `tmpfs` are new file systems.
+        target: Absolute path.
+        source: Absolute path, for `bind`.
+    """
+
+    kind: Literal["bind", "proc", "tmpfs"]
+    target: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Namespaces:
+    """Which namespaces a process gets.
+
+    Attributes:
+        kinds: Of `user`, `pid`, `mnt` and `net`.
+        of: Name of the process whose namespaces are joined; "" makes new ones.
+        mounts: For new ones: what is mounted inside.
+    """
+
+    kinds: tuple[str, ...]
+    of: str = ""
+    mounts: tuple[Mount, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """What one process should be.
+
+    Attributes:
+        name: Unique in its sandbox; names its record and its log.
+        argv: The program's absolute path and its arguments; never a secret.
+        files: What it reads at its start; a change of content replaces it.
+        environment: Added to the small environment that all get.
+        namespaces: None runs it in the caller's own.
+        port: The TCP port that it listens on, for the status.
+        grace: Seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    files: tuple[Path, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    namespaces: Namespaces | None = None
+    port: int | None = None
+    grace: float = 5.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a process that was started.
+
+    Attributes:
+        pid: Its number in the caller's PID namespace.
+        start: Clock ticks between boot and its start.
+        boot: The kernel's id of the boot it was started in.
+        fingerprint: Of its command line and files.
+        since: Seconds since the epoch at its start.
+        port: The TCP port that it listens on, if any.
+    """
+
+    pid: int
+    start: int
+    boot: str
+    fingerprint: str
+    since: float
+    port: int | None = None
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def is_alive(record: Record) -> bool:
+    """Whether this very process still runs (a zombie does not)."""
+    if record.boot != boot_id():
+        return False
+    try:
+        stat = Path(f"/proc/{record.pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    fields = stat.rpartition(")")[2].split()
+    return fields[0] not in "ZX" and int(fields[19]) == record.start
+
+
+def fingerprint(spec: ProcessSpec, holder: Record | None = None) -> str:
+    """A hash of all that decides how the process behaves.
+
+    Args:
+        spec: The process.
+        holder: The process whose namespaces it joins: new namespaces mean a
+            new process.
+    """
+    digest = hashlib.sha256()
+    program = Path(spec.argv[0]).stat()
+    digest.update(repr((spec.argv, sorted(spec.environment.items()), program.st_size, program.st_mtime_ns)).encode())
+    digest.update(repr((spec.namespaces, (holder.pid, holder.start, holder.boot) if holder else None)).encode())
+    for path in spec.files:
+        digest.update(repr(str(path)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def tail(log: Path, lines: int = 5) -> str:
+    """The last lines of a log, as one text; "" when there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 8192))
+            text = stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
+def bound_log(log: Path) -> None:
+    """Move a log that has grown too large aside, without disturbing its writer."""
+    if not log.exists() or log.stat().st_size <= LOG_LIMIT:
+        return
+    with log.open("rb") as stream:
+        stream.seek(-LOG_LIMIT // 8, os.SEEK_END)
+        log.with_suffix(".log.1").write_bytes(stream.read())
+    # The writer appends, so it goes on at the new end.
+    os.truncate(log, 0)
+
+
+class Processes:
+    """The recorded processes of one sandbox.
+
+    Args:
+        records: Folder of the records, one JSON file per process.
+        logs: Folder of the logs, one file per process.
+    """
+
+    def __init__(self, records: Path, logs: Path) -> None:
+        self._records = records
+        self._logs = logs
+
+    def log(self, name: str) -> Path:
+        """Where a process writes its output."""
+        return self._logs / f"{name}.log"
+
+    def record(self, name: str) -> Record | None:
+        """What is known of a process, or None when it was never started."""
+        try:
+            return Record(**json.loads((self._records / f"{name}.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """The names of all processes on record."""
+        return sorted(path.stem for path in self._records.glob("*.json"))
+
+    def alive(self, name: str) -> bool:
+        """Whether the process on record runs."""
+        record = self.record(name)
+        return record is not None and is_alive(record)
+
+    def ensure(self, spec: ProcessSpec) -> bool:
+        """Start a process unless it runs as specified; replace it when it runs otherwise.
+
+        Returns:
+            Whether it was started.
+
+        Raises:
+            PermanentError: It cannot be started at all.
+        """
+        holder = self.record(spec.namespaces.of) if spec.namespaces and spec.namespaces.of else None
+        wanted = fingerprint(spec, holder)
+        record = self.record(spec.name)
+        if record is not None and is_alive(record):
+            if record.fingerprint == wanted:
+                bound_log(self.log(spec.name))
+                return False
+            self.stop(spec.name, spec.grace)
+        self._start(spec, wanted, holder)
+        return True
+
+    def _start(self, spec: ProcessSpec, wanted: str, holder: Record | None) -> None:
+        bound_log(self.log(spec.name))
+        spaces = spec.namespaces or Namespaces(())
+        order = {
+            "argv": spec.argv,
+            "env": {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+            | spec.environment,
+            "cwd": str(self._records.parent),
+            "log": str(self.log(spec.name)),
+            "record": str(self._records / f"{spec.name}.json"),
+            "kinds": spaces.kinds,
+            "join": holder.pid if holder else 0,
+            "mounts": [asdict(mount) for mount in spaces.mounts],
+            "identity": {"boot": boot_id(), "fingerprint": wanted, "since": time.time(), "port": spec.port},
+        }
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", launch.__file__],
+            input=json.dumps(order),
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,  # Ctrl-C at our terminal is not meant for it
+        )
+        if done.returncode != 0:
+            raise PermanentError(
+                f"{spec.name} could not be started: {done.stderr.strip() or f'exit code {done.returncode}'}",
+                reason="StartFailed",
+                hint=f"see {self.log(spec.name)}",
+            )
+
+    def await_ready(self, spec: ProcessSpec, ready: Callable[[], bool], timeout: float) -> None:
+        """Wait until a started process does its work.
+
+        Args:
+            spec: The process.
+            ready: Its condition; must not block for long.
+            timeout: Seconds.
+
+        Raises:
+            TransientError: It ended, or is not ready in time; the message has
+                the last lines of its log.
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            alive = self.alive(spec.name)
+            if alive and time.monotonic() < deadline:
+                time.sleep(_POLL)
+                continue
+            what = f"is not ready after {timeout:.0f} s" if alive else "ended during its start"
+            raise TransientError(
+                f"{spec.name} {what}; its last words:\n{tail(self.log(spec.name)) or '(none)'}",
+                reason="StartFailed",
+                hint=f"see {self.log(spec.name)}",
+            )
+
+    def stop(self, name: str, grace: float) -> None:
+        """End a process and its group, and forget it. Idempotent.
+
+        Args:
+            name: The process.
+            grace: Seconds between SIGTERM and SIGKILL; 0 kills at once.
+
+        Raises:
+            TransientError: It is still there after SIGKILL.
+        """
+        record = self.record(name)
+        if record is not None and is_alive(record):
+            self._signal(record, signal.SIGTERM if grace else signal.SIGKILL)
+            if grace and not self._await_end(record, grace):
+                self._signal(record, signal.SIGKILL)
+            if not self._await_end(record, 20.0):
+                raise TransientError(f"{name} (pid {record.pid}) does not end after SIGKILL", reason="StopFailed")
+        (self._records / f"{name}.json").unlink(missing_ok=True)
+
+    @staticmethod
+    def _signal(record: Record, number: signal.Signals) -> None:
+        if not is_alive(record):
+            return
+        try:
+            os.killpg(record.pid, number)
+        except ProcessLookupError:
+            return
+
+    @staticmethod
+    def _await_end(record: Record, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while is_alive(record):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL)
+        return True

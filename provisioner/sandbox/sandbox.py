@@ -1,0 +1,325 @@
+"""`Sandbox`: a real Kubernetes on this machine, by name.
+
+Everything is level-triggered: `up` looks at what is there and makes what is
+missing, so the first start, a repair after a kill or a reboot, a change of
+the number of nodes and a renewal of certificates are the same code. `down`
+relies on nothing that a crash could have kept from being written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from provisioner.errors import PermanentError, ProvisionerError, RefusedError, TransientError
+from provisioner.sandbox import bootstrap, credentials, hollow, mountpoints, network, node, planning
+from provisioner.sandbox.binaries import path_of
+from provisioner.sandbox.components import Component, Components
+from provisioner.sandbox.images.archive import image_names
+from provisioner.sandbox.images.busybox import builtin_archives
+from provisioner.sandbox.machine import Machine, look
+from provisioner.sandbox.planning import Wish
+from provisioner.sandbox.process import Processes
+from provisioner.sandbox.runtime import Runtime
+from provisioner.sandbox.state import Layout, Plan, layouts, sandboxes_home
+from provisioner.sandbox.status import SandboxStatus, observe
+
+Progress = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+class Sandbox:
+    """A local cluster.
+
+    Args:
+        name: At most 32 of a-z, 0-9 and `-`.
+        home: The folder of all sandboxes; the user's state folder by default.
+
+    Raises:
+        UsageError: The name is not accepted.
+
+    Example:
+        >>> Sandbox("dev").context
+        'sandbox-dev'
+    """
+
+    def __init__(self, name: str = "default", *, home: Path | None = None) -> None:
+        self._layout = Layout(name, home or sandboxes_home())
+        self._processes = Processes(self._layout.records, self._layout.logs)
+
+    @property
+    def name(self) -> str:
+        """The sandbox's name."""
+        return self._layout.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig file; it exists once the sandbox does."""
+        return self._layout.kubeconfig
+
+    @property
+    def context(self) -> str:
+        """The context in the kubeconfig."""
+        return f"sandbox-{self.name}"
+
+    def existing_kubeconfig(self) -> Path:
+        """The kubeconfig file of a sandbox that has been started.
+
+        Raises:
+            PermanentError: There is no such sandbox.
+        """
+        self._existing_plan()
+        return self.kubeconfig
+
+    def _existing_plan(self) -> Plan:
+        plan = self._layout.load()
+        if plan is None:
+            raise PermanentError(
+                f"there is no sandbox {self.name!r}",
+                reason="NoSuchSandbox",
+                hint=f"start it: provisioner sandbox up --name {self.name}",
+            )
+        return plan
+
+    def up(self, *, node: bool | None = None, hollow: int | None = None, progress: Progress = _silent) -> SandboxStatus:
+        """Start the sandbox, repair it, or change its number of nodes. Idempotent.
+
+        Args:
+            node: Whether there shall be a real node; None keeps what is, and
+                starts with one where the machine allows.
+            hollow: How many hollow nodes; None keeps what is.
+            progress: Told what is being done, one line at a time.
+
+        Returns:
+            The status, which is ready.
+
+        Raises:
+            UsageError: What is asked is not possible on this machine.
+            RefusedError: Another process is busy with the sandbox.
+            TransientError: A process did not start; the message has its last words.
+            PermanentError: A program is missing, or the machine refuses something.
+        """
+        machine = look()
+        with self._layout.lock():
+            former = self._layout.load()
+            nodes = planning.decide_nodes(former, Wish(node, hollow), machine)
+            if nodes.note:
+                progress(nodes.note)
+            self._layout.make()
+            isolated = machine.root and machine.may_isolate
+            with network.allocation():
+                plan = planning.make_plan(self._layout, former, nodes, isolated=isolated, running=self._processes.alive)
+                self._layout.save(plan)
+                if plan.node:
+                    network.ensure_bridge(self._layout.bridge, plan)
+            _Start(self._layout, plan, machine, self._processes, progress).run()
+            return observe(self._layout, plan, machine, self._processes)
+
+    def down(self, *, progress: Progress = _silent) -> bool:
+        """End everything that the sandbox has started and delete its state. Idempotent.
+
+        Args:
+            progress: Told what is being done.
+
+        Returns:
+            Whether there was anything of it.
+
+        Raises:
+            RefusedError: Another process is busy with the sandbox, or something
+                is still mounted in its folder.
+            TransientError: A process cannot be ended.
+        """
+        if not self._layout.exists():
+            return False
+        with self._layout.lock():
+            if not self._layout.exists():
+                return False
+            progress(f"ending the processes of sandbox {self.name}")
+            ids = node.container_ids(self._layout)
+            # The holders of namespaces first: with them goes all that is inside.
+            names = sorted(self._processes.names(), key=lambda name: name not in (node.INIT, hollow.INIT))
+            for name in names:
+                self._processes.stop(name, 0)
+            node.remove_cgroups(ids, _soon)
+            network.remove_bridge(self._layout.bridge)
+            progress("deleting its state")
+            self._delete()
+            mountpoints.remove_mountpoints()
+        return True
+
+    def _delete(self) -> None:
+        root = str(self._layout.root)
+        # Nothing of ours is mounted outside our namespaces; whatever is mounted here is somebody's data.
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            point = line.split()[4]
+            if point == root or point.startswith(root + "/"):
+                raise RefusedError(f"{point} is a mount point", reason="Mounted", hint=f"umount {point}")
+        shutil.rmtree(root)
+
+    def status(self) -> SandboxStatus:
+        """What is there now, without changing it.
+
+        Raises:
+            PermanentError: There is no such sandbox.
+        """
+        return observe(self._layout, self._existing_plan(), look(), self._processes)
+
+    def load_image(self, path: Path) -> list[str]:
+        """Import an image archive, so that pods can use it.
+
+        Args:
+            path: A Docker archive or a tar of an OCI image layout.
+
+        Returns:
+            The full names of the images.
+
+        Raises:
+            UsageError: The file is not an image archive.
+            PermanentError: The sandbox does not run, has no real node, or
+                containerd refuses the image.
+        """
+        names = image_names(path)
+        if not self._existing_plan().node or not self._processes.alive("containerd"):
+            raise PermanentError(
+                f"sandbox {self.name!r} has no running node to load an image into",
+                reason="NoNode",
+                hint=f"provisioner sandbox up --name {self.name}",
+            )
+        Runtime(self._layout, path_of).load(path, names)
+        return names
+
+
+class _Start:
+    """One run of `up`, once the plan is made."""
+
+    def __init__(self, layout: Layout, plan: Plan, machine: Machine, processes: Processes, progress: Progress) -> None:
+        self._layout = layout
+        self._plan = plan
+        self._processes = processes
+        self._progress = progress
+        self._machine = machine
+        self._components = Components(layout, plan, machine, path_of)
+
+    def run(self) -> None:
+        """Start what is missing, wait until it works, remove what is too much."""
+        credentials.ensure_credentials(self._layout, self._plan)
+        components, plan = self._components, self._plan
+        for name in planning.surplus(self._processes.names(), plan):
+            self._progress(f"ending {name}")
+            self._processes.stop(name, 0)
+        if components.isolated:
+            self._hold_namespaces()
+        if plan.node:
+            credentials.write_node_configuration(self._layout, plan, self._machine, path_of)
+            self._ensure(components.runtime())
+        else:
+            network.remove_bridge(self._layout.bridge)
+        store, server = components.store(), components.api_server()
+        self._ensure(store)
+        self._await(store)
+        self._ensure(server)
+        if plan.node:
+            self._await(components.runtime())
+            self._load_builtin_images()
+        self._await(server)
+        bootstrap.furnish(components.api())
+        self._clients()
+
+    def _clients(self) -> None:
+        components, plan = self._components, self._plan
+        clients = components.clients()
+        for client in clients:
+            self._ensure(client)
+        if plan.hollow:
+            self._start_hollow()
+            clients += components.hollow_nodes()
+        for client in clients:
+            self._await(client)
+        self._tidy_nodes()
+        self._await_service_account()
+
+    def _start_hollow(self) -> None:
+        self._ensure(self._components.hollow_init())
+        holder = self._processes.record(hollow.INIT)
+        if holder is None:
+            raise TransientError(f"{hollow.INIT} is gone again", reason="StartFailed")
+        self._ensure(self._components.hollow_relay(holder))
+        for component in self._components.hollow_nodes():
+            self._ensure(component)
+
+    def _hold_namespaces(self) -> None:
+        mountpoints.ensure_mountpoints()
+        node.write_kernel_settings(self._layout)
+        for name in mountpoints.MOUNTPOINTS.values():
+            (self._layout.root / name).mkdir(mode=0o755, exist_ok=True)
+        if not self._processes.alive(node.INIT):
+            # As after a reboot: what containerd keeps about running containers is about processes that are gone.
+            node.remove_cgroups(node.container_ids(self._layout), _soon)
+            run = self._layout.root / mountpoints.MOUNTPOINTS["/run/containerd"]
+            shutil.rmtree(run)
+            run.mkdir(mode=0o755)
+        self._ensure(self._components.node_init())
+
+    def _load_builtin_images(self) -> None:
+        runtime = Runtime(self._layout, path_of)
+        runtime.ensure_loaded(builtin_archives(path_of("busybox"), node.PAUSE_IMAGE))
+
+    def _tidy_nodes(self) -> None:
+        api = self._components.api()
+        hollow.remove_nodes(api, self._plan)
+        hollow.correct_taints(api, self._plan)
+        if not self._plan.node:
+            api.delete(f"/api/v1/nodes/{node.NODE_NAME}")
+        for path in planning.stale_files(self._layout, self._plan):
+            path.unlink()
+
+    def _await_service_account(self) -> None:
+        # Without it the first pod of a user is refused.
+        api = self._components.api()
+
+        def there() -> bool:
+            response = api.get("/api/v1/namespaces/default/serviceaccounts/default")
+            return response is not None and response.status == 200
+
+        if not _within(30.0, there):
+            raise TransientError("the default service account does not appear", reason="StartFailed")
+
+    def _ensure(self, component: Component) -> None:
+        if self._processes.ensure(component.spec):
+            self._progress(f"started {component.spec.name}")
+
+    def _await(self, component: Component) -> None:
+        self._processes.await_ready(component.spec, component.ready, component.timeout)
+
+
+def _within(timeout: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    return _within(2.0, condition)
+
+
+def list_sandboxes(home: Path | None = None) -> list[SandboxStatus]:
+    """The status of every sandbox, by name.
+
+    Args:
+        home: The folder of all sandboxes; the user's state folder by default.
+    """
+    found = []
+    for layout in layouts(home or sandboxes_home()):
+        try:
+            found.append(Sandbox(layout.name, home=layout.home).status())
+        except ProvisionerError as error:
+            found.append(SandboxStatus.broken(layout, error.message))
+    return found
