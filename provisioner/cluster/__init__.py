@@ -1,0 +1,1 @@
+"""What is really there: the Kubernetes side, read through one shared watch and explained by pure functions."""

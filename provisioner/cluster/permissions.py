@@ -1,0 +1,49 @@
+"""What this program must be allowed to do, in one table.
+
+From it come the question whether we may (`ClusterClient.permissions`) and the
+answer what a role must grant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One verb on one resource, as RBAC names them.
+
+    Attributes:
+        verb: For example `watch`.
+        group: API group; "" is the core group.
+        resource: For example `statefulsets`.
+        subresource: For example `log`, or "".
+        optional: Whether only detail is lost without it.
+        cluster_wide: Whether it is about objects outside of namespaces.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    optional: bool = False
+    cluster_wide: bool = False
+
+    def __str__(self) -> str:
+        what = self.resource + (f"/{self.subresource}" if self.subresource else "")
+        return f"{self.verb} {what}" + (f" of group {self.group}" if self.group else "")
+
+
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "patch", "delete")
+
+NEEDED: tuple[Permission, ...] = (
+    *(Permission(verb, "apps", "statefulsets") for verb in (*_READ, *_WRITE)),
+    *(Permission(verb, "", "services") for verb in (*_READ, *_WRITE)),
+    *(Permission(verb, "", "pods") for verb in (*_READ, "delete")),
+    Permission("get", "", "pods", "log", optional=True),
+    *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "watch")),
+    *(Permission(verb, "", "events", optional=True) for verb in ("list", "watch")),
+    Permission("get", "", "namespaces", optional=True, cluster_wide=True),
+    *(Permission(verb, "", "namespaces", optional=True, cluster_wide=True) for verb in ("list", "watch")),
+)
