@@ -1,0 +1,135 @@
+"""The server that one CLI process calls back: it runs the inline program and takes the events.
+
+Two ways were open. The Automation API's `Stack.up` does this too, but ends
+every operation with questions (outputs, history) that are a process each, so it
+would have to be fed made-up answers through a subclass; it has no `--remove` on
+destroy; and it leaves its two gRPC servers to the garbage collector. Here the
+SDK's `LanguageServer`, which its own `up` and its Python language host stand
+on, and the events' service share one server, which is stopped and waited for
+when the operation ends. Everything that an operation is asked afterwards is
+known from its events.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.empty_pb2 import Empty
+from pulumi.automation import EngineEvent, PulumiFn
+from pulumi.automation._server import LanguageServer
+from pulumi.runtime.proto import events_pb2_grpc, language_pb2_grpc
+
+OnEvent = Callable[[EngineEvent], None]
+
+# One for the program, one for the events, two for the short questions.
+_THREADS = 4
+# A checkpoint's worth of outputs can be in one message; 4 MiB is gRPC's default.
+_OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
+
+_log = structlog.get_logger(__name__)
+
+
+class _QuietLogger:
+    """Undoes what the SDK does to the logger of asyncio, once no program needs it any more.
+
+    The SDK silences that logger at the start of each program and never gives it
+    back its level, so the server's own asyncio errors would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._level = logging.NOTSET
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._running == 0:
+                self._level = logging.getLogger("asyncio").level
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                logging.getLogger("asyncio").setLevel(self._level)
+
+
+_QUIET = _QuietLogger()
+
+
+class _Language(LanguageServer):
+    """Runs the inline program in the server's own process."""
+
+    def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
+        with _QUIET:
+            return super().Run(request, context)  # type: ignore[no-untyped-call]
+
+
+class _Events(events_pb2_grpc.EventsServicer):
+    """Takes the engine's events as they happen."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+
+    def StreamEvents(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Empty:  # noqa: ARG002
+        for request in request_iterator:
+            try:
+                event = EngineEvent.from_json(json.loads(request.event))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                # A newer engine may tell of kinds of steps that the SDK has no name for.
+                _log.warning("an event of the engine was not understood", error=str(error))
+                continue
+            self._on_event(event)
+        return Empty()
+
+
+class Host:
+    """A gRPC server on loopback for the time of one operation.
+
+    Args:
+        program: The inline program; None for an operation that runs none.
+        on_event: Called with each event, in order, in a thread of the server.
+
+    Example:
+        >>> with Host(None, print) as host:
+        ...     host.arguments()[0]
+        '--event-log'
+    """
+
+    def __init__(self, program: PulumiFn | None, on_event: OnEvent) -> None:
+        self._inline = program is not None
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-host")
+        self._server = grpc.server(self._pool, options=_OPTIONS)
+        events_pb2_grpc.add_EventsServicer_to_server(_Events(on_event), self._server)
+        if program is not None:
+            language_pb2_grpc.add_LanguageRuntimeServicer_to_server(_Language(program), self._server)
+        self._port = self._server.add_insecure_port("127.0.0.1:0")
+
+    def __enter__(self) -> Host:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.stop(grace=None).wait()
+        # A program whose engine was killed still has to notice it; it is not waited for.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def arguments(self) -> list[str]:
+        """The options that point a CLI process to this server."""
+        address = f"127.0.0.1:{self._port}"
+        words = ["--event-log", f"tcp://{address}"]
+        if self._inline:
+            words += [f"--client={address}", "--exec-kind", "auto.inline"]
+        else:
+            words += ["--exec-kind", "auto.local"]
+        return words

@@ -1,0 +1,269 @@
+"""One operation on one stack: its processes, what they told, and how their end is judged.
+
+An operation may take several processes (`stack init` and `up`, a refresh after
+a crash, a repeat once a dead holder's lock is cleared); they share one working
+folder, one deadline and one cancellation.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pulumi.automation import EngineEvent, PulumiFn
+
+from provisioner.engine import recovery
+from provisioner.engine.cancellation import Cancellation
+from provisioner.engine.changes import diagnostics
+from provisioner.engine.cli import Cli
+from provisioner.engine.diagnostics import Failure, classify
+from provisioner.engine.host import Host
+from provisioner.engine.process import Cause, Finished, Limits, end_session, process_facts
+from provisioner.engine.records import Records, locked
+from provisioner.engine.recovery import Holder
+from provisioner.engine.state import Lock, StateReader
+from provisioner.errors import PermanentError, TransientError
+
+HolderAlive = Callable[[Lock], bool | None]
+"""Says of a lock's holder on another machine whether it lives; None if that cannot be known."""
+
+# Operations of which the engine's history is kept per stack, for `pulumi stack history`.
+_HISTORY_KEPT = 3
+# Two that start at once can both give way to the other's lock; each then finds none.
+_LOCK_ATTEMPTS = 3
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all operations of an engine share.
+
+    Attributes:
+        cli: Starts processes.
+        state: Reads the backend.
+        records: Changes records; None where only the CLI can.
+        grace: Seconds between being asked to stop and being killed.
+        holder_alive: Judges holders on other machines.
+    """
+
+    cli: Cli
+    state: StateReader
+    records: Records | None
+    grace: float
+    holder_alive: HolderAlive
+
+
+class _Collector:
+    """Keeps the events of one process and hands them on; an error of the listener is kept for the caller."""
+
+    def __init__(self, listener: Callable[[EngineEvent], None] | None) -> None:
+        self.events: list[EngineEvent] = []
+        self.error: BaseException | None = None
+        self._listener = listener
+        self._lock = threading.Lock()
+
+    def __call__(self, event: EngineEvent) -> None:
+        with self._lock:
+            self.events.append(event)
+        if self._listener is not None and self.error is None:
+            try:
+                self._listener(event)
+            except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
+                self.error = error
+
+
+class Operation:
+    """Runs the processes of one operation on one stack.
+
+    Args:
+        parts: What all operations share.
+        name: Name of the stack.
+        folder: Working folder of its processes.
+        deadline: Seconds that it may take in all.
+        cancellation: Stops it.
+        on_event: Told each event of the engine as it happens.
+        backend: URL of another backend than the settings'.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        name: str,
+        folder: Path,
+        *,
+        deadline: float,
+        cancellation: Cancellation,
+        on_event: Callable[[EngineEvent], None] | None = None,
+        backend: str | None = None,
+    ) -> None:
+        self._parts = parts
+        self._name = name
+        self._folder = folder
+        self._seconds = deadline
+        self._end = time.monotonic() + deadline
+        self._cancellation = cancellation
+        self._on_event = on_event
+        self._backend = backend
+
+    def run(self, arguments: Sequence[str], program: PulumiFn | None = None) -> list[EngineEvent]:
+        """Run one engine operation and judge its end; a dead holder's lock is cleared and it is repeated.
+
+        Args:
+            arguments: The verb and its options, without the stack.
+            program: The inline program, for a verb that runs one.
+
+        Returns:
+            The engine's events.
+
+        Raises:
+            ProvisionerError: It failed; classified.
+        """
+        for _ in range(_LOCK_ATTEMPTS - 1):
+            try:
+                return self._run_once(arguments, program)
+            except TransientError as error:
+                if error.reason != "StackLocked" or self._parts.records is None:
+                    raise
+                # Raises if any holder lives.
+                self.clear_dead_locks()
+        return self._run_once(arguments, program)
+
+    def _run_once(self, arguments: Sequence[str], program: PulumiFn | None) -> list[EngineEvent]:
+        collector = _Collector(self._on_event)
+        with Host(program, collector) as host:
+            finished = self._process([*arguments, *host.arguments(), "--stack", self._name])
+        if collector.error is not None:
+            raise collector.error
+        if finished.code != 0:
+            raise self._judged(arguments[0], finished, collector.events)
+        return collector.events
+
+    def init(self) -> None:
+        """Create the stack; one that somebody else has just created is as good.
+
+        Raises:
+            ProvisionerError: It failed; classified.
+        """
+        finished = self._process(["stack", "init", self._name, "--no-select"])
+        if finished.code == 0:
+            return
+        error = self._judged("stack init", finished, [])
+        if error.reason != "StackExists":
+            raise error
+
+    def plain(self, arguments: Sequence[str]) -> str:
+        """Run a command that is no engine operation, and give its output.
+
+        Args:
+            arguments: All of them.
+
+        Raises:
+            ProvisionerError: It failed; classified.
+        """
+        finished = self._process(arguments)
+        if finished.code != 0:
+            raise self._judged(" ".join(arguments[:2]), finished, [])
+        return finished.output
+
+    def _process(self, arguments: Sequence[str]) -> Finished:
+        left = self._end - time.monotonic()
+        if self._cancellation.cancelled:
+            raise TransientError(f"operation on stack {self._name} was cancelled", reason="Cancelled")
+        if left <= 0:
+            raise self._late(arguments[0])
+        limits = Limits(left, self._parts.grace, self._cancellation)
+        finished = self._parts.cli.run(arguments, folder=self._folder, limits=limits, backend=self._backend)
+        if finished.killed and self._parts.records is not None and self._backend is None:
+            self._release(finished.pid)
+        return finished
+
+    def _release(self, pid: int) -> None:
+        # Killed before it could give its lock back. Nobody else will.
+        for lock in self._parts.state.locks(self._name):
+            if lock.pid == pid and lock.host == socket.gethostname() and self._parts.records is not None:
+                self._parts.records.unlock(lock)
+
+    def _judged(self, verb: str, finished: Finished, events: Sequence[EngineEvent]) -> PermanentError | TransientError:
+        if finished.cause is Cause.DEADLINE:
+            return self._late(verb)
+        if finished.cause is Cause.CANCELLED:
+            return TransientError(f"{verb} of stack {self._name} was cancelled", reason="Cancelled")
+        return classify(Failure(self._name, verb, finished.code, diagnostics(events), finished.output))
+
+    def _late(self, verb: str) -> TransientError:
+        return TransientError(
+            f"{verb} of stack {self._name} did not end within {self._seconds:g} s",
+            reason="DeadlineExceeded",
+            hint="look at the cluster's API server and the state backend; raise PROVISIONER_OPERATION_TIMEOUT "
+            "if they are only slow",
+        )
+
+    def clear_dead_locks(self) -> None:
+        """Clear the locks whose holders are dead.
+
+        Raises:
+            TransientError: A holder lives, or that cannot be known (reason
+                `StackLocked`).
+        """
+        records, host = self._parts.records, socket.gethostname()
+        if records is None:
+            return
+        for lock in self._parts.state.locks(self._name):
+            holder = recovery.judge(lock, stack=self._name, host=host, facts=process_facts(lock.pid))
+            if holder is Holder.UNKNOWN:
+                alive = self._parts.holder_alive(lock)
+                holder = Holder.DEAD if alive is False else Holder.UNKNOWN
+            if holder is not Holder.DEAD:
+                raise locked(self._name, lock, records.place(lock.path))
+            if lock.host == host and lock.pid != os.getpid():
+                # A provider may have outlived it and still be at work.
+                end_session(lock.pid)
+            _log.info("cleared the lock of a dead process", stack=self._name, holder=str(lock))
+            records.unlock(lock)
+
+    def recover(self) -> bool:
+        """Settle what a killed operation left behind, so that the next one starts from what is true.
+
+        Returns:
+            Whether the stack exists.
+
+        Raises:
+            PermanentError: The checkpoint and its backup cannot be read.
+            TransientError: Somebody else is changing the stack.
+        """
+        records, state = self._parts.records, self._parts.state
+        self.clear_dead_locks()
+        try:
+            checkpoint = state.checkpoint(self._name)
+        except PermanentError as error:
+            if error.reason != "StateUnreadable" or records is None or not records.restore(self._name):
+                raise
+            _log.warning("put the backup in the place of an unreadable checkpoint", stack=self._name)
+            checkpoint = state.checkpoint(self._name)
+        if checkpoint is None:
+            return False
+        if checkpoint.pending_operations:
+            self._settle_pending()
+        return True
+
+    def _settle_pending(self) -> None:
+        _log.info("settling what a killed operation left pending", stack=self._name)
+        records = self._parts.records
+        if records is None:
+            self.run(["refresh", "--yes", "--skip-preview", "--clear-pending-creates"])
+            return
+        records.edit(self._name, recovery.adopt)
+        self.run(["refresh", "--yes", "--skip-preview"])
+        records.edit(self._name, recovery.settle)
+
+    def prune(self) -> None:
+        """Bound what the stack's history takes in the backend."""
+        if self._parts.records is not None:
+            self._parts.records.prune_history(self._name, _HISTORY_KEPT)

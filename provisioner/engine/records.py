@@ -1,0 +1,200 @@
+"""Changes to a stack's record that the engine offers no safe way for.
+
+They are made under the engine's own lock, taken by its protocol (look, write,
+look again), so no operation of any replica ever sees half of one or has its
+result overwritten.
+"""
+
+from __future__ import annotations
+
+import getpass
+import gzip
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from provisioner.engine.checkpoint import Checkpoint, CheckpointError, parse
+from provisioner.engine.state import STACKS, Lock, StateReader, backup_folder, history_folder, lock_folder
+from provisioner.engine.store import Store
+from provisioner.errors import TransientError
+
+
+def locked(stack: str, lock: Lock, place: str) -> TransientError:
+    """The error for a stack that somebody else is changing.
+
+    Args:
+        stack: Name of the stack.
+        lock: Theirs.
+        place: The lock's full name.
+    """
+    return TransientError(
+        f"stack {stack} is locked by {lock}",
+        reason="StackLocked",
+        hint=f"wait for it to end; if that machine is gone for good, delete {place}",
+    )
+
+
+class Records:
+    """Changes records in a self-managed backend; safe for several threads.
+
+    Args:
+        store: The backend's objects.
+        state: Reads them.
+    """
+
+    def __init__(self, store: Store, state: StateReader) -> None:
+        self._store = store
+        self._state = state
+
+    def place(self, path: str) -> str:
+        """The full name of an object, for messages."""
+        return self._store.place(path)
+
+    def unlock(self, lock: Lock) -> None:
+        """Take a lock away; the path is that very lock's alone, so a newer one is never hit.
+
+        Args:
+            lock: Of a holder that is dead.
+        """
+        self._store.delete(lock.path)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold a stack's lock.
+
+        Args:
+            name: Name of the stack.
+
+        Raises:
+            TransientError: Somebody else holds it (reason `StackLocked`).
+        """
+        self._refuse(name, own="")
+        path = f"{lock_folder(name)}/{uuid.uuid4()}.json"
+        content = {
+            "pid": os.getpid(),
+            "username": getpass.getuser(),
+            "hostname": socket.gethostname(),
+            "timestamp": datetime.now(UTC).isoformat(),
+        }
+        self._store.write(path, json.dumps(content).encode())
+        try:
+            self._refuse(name, own=path)
+            yield
+        finally:
+            self._store.delete(path)
+
+    def _refuse(self, name: str, *, own: str) -> None:
+        for lock in self._state.locks(name):
+            if lock.path != own:
+                raise locked(name, lock, self._store.place(lock.path))
+
+    def edit(self, name: str, change: Callable[[Checkpoint], bytes | None]) -> None:
+        """Change a checkpoint under the lock.
+
+        Args:
+            name: Name of the stack.
+            change: Gives the new bytes, or None to leave it as it is.
+        """
+        with self.lock(name):
+            checkpoint = self._state.checkpoint(name)
+            content = change(checkpoint) if checkpoint is not None else None
+            if content is None:
+                return
+            plain, packed = f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"
+            if self._store.read(plain) is not None:
+                self._store.write(plain, content)
+            else:
+                self._store.write(packed, gzip.compress(content))
+
+    def restore(self, name: str) -> bool:
+        """Put the backup in the place of a checkpoint that cannot be read.
+
+        The backup is one write older. What that write recorded is found again
+        as a pending operation, or by a refresh.
+
+        Args:
+            name: Name of the stack.
+
+        Returns:
+            False when there is no backup that can be read.
+        """
+        with self.lock(name):
+            for path in (f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"):
+                content = self._store.read(f"{path}.bak") if self._store.read(path) is not None else None
+                if content is not None and _readable(name, content):
+                    self._store.write(path, content)
+                    return True
+        return False
+
+    def forget(self, name: str) -> None:
+        """Remove all that the backend holds of a stack.
+
+        Args:
+            name: Name of the stack.
+
+        Raises:
+            TransientError: Somebody is changing it (reason `StackLocked`).
+        """
+        with self.lock(name):
+            for path in (f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"):
+                self._store.delete(path)
+            self._remove_remains(name)
+        self._remove_empty_folders(name)
+
+    def tidy(self, name: str) -> None:
+        """Remove what a destroyed stack leaves: backup, history, unfinished files, empty folders.
+
+        Args:
+            name: Name of the stack. One that exists again, or that somebody is
+                making just now, is left alone.
+        """
+        if self._state.exists(name) or not self._remains(name):
+            self._remove_empty_folders(name)
+            return
+        try:
+            with self.lock(name):
+                if not self._state.exists(name):
+                    self._remove_remains(name)
+        except TransientError as error:
+            if error.reason != "StackLocked":
+                raise
+        self._remove_empty_folders(name)
+
+    def _remains(self, name: str) -> list[str]:
+        found = self._store.beside(f"{STACKS}/{name}.json")
+        for folder in (history_folder(name), backup_folder(name)):
+            found += [f"{folder}/{entry.name}" for entry in self._store.entries(folder)]
+        return found
+
+    def _remove_remains(self, name: str) -> None:
+        for path in self._remains(name):
+            self._store.delete(path)
+
+    def _remove_empty_folders(self, name: str) -> None:
+        for folder in (history_folder(name), backup_folder(name), lock_folder(name)):
+            self._store.delete_empty_folder(folder)
+
+    def prune_history(self, name: str, keep: int) -> None:
+        """Delete the oldest entries of a stack's history; each operation adds two.
+
+        Args:
+            name: Name of the stack.
+            keep: Number of operations that stay.
+        """
+        folder = history_folder(name)
+        # The names hold the time in nanoseconds: their order is that of time.
+        entries = [entry.name for entry in self._store.entries(folder) if entry.name.startswith(f"{name}-")]
+        for file in entries[: max(0, len(entries) - 2 * keep)]:
+            self._store.delete(f"{folder}/{file}")
+
+
+def _readable(name: str, content: bytes) -> bool:
+    try:
+        parse(name, content)
+    except CheckpointError:
+        return False
+    return True
