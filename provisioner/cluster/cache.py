@@ -160,6 +160,16 @@ class ClusterCache:
             namespace_deleted=namespace_deleted,
         )
 
+    def stack_of(self, namespace: str, service: str) -> str | None:
+        """The stack that a service belongs to, by its name; None when there is no such service.
+
+        Args:
+            namespace: Its namespace.
+            service: Name of its StatefulSet.
+        """
+        with self._change:
+            return self._objects.owner("StatefulSet", (namespace, service))
+
     def subscribe(self, callback: Callable[[str], None]) -> None:
         """Be told when something of a service changed.
 

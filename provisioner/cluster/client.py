@@ -7,12 +7,13 @@ of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from provisioner.cluster.api import (
     ACCESS_REVIEWS,
+    BUDGETS,
     CLAIMS,
     NAMESPACES,
     PODS,
@@ -35,8 +36,11 @@ LOG_BYTES = 1 << 20
 # Kubelet may be silent for as long as the container is; this bounds only a lost connection.
 FOLLOW_SECONDS = 3600.0
 # In the order in which they are made; a name is looked up before anything is made.
-_NAMED: tuple[Resource, ...] = (SERVICES, STATEFULSETS)
-_LABELLED: tuple[Resource, ...] = (STATEFULSETS, SERVICES, PODS)
+_NAMED: tuple[Resource, ...] = (SERVICES, STATEFULSETS, BUDGETS)
+# The StatefulSet first, else it makes anew what is deleted after it.
+_MADE: tuple[Resource, ...] = (STATEFULSETS, SERVICES, BUDGETS)
+# Only services that ask for one have one; who may not read them cannot have made one.
+_OPTIONAL = frozenset({BUDGETS})
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class ForeignObject:
         kind: Its kind.
         namespace: Its namespace.
         name: Its name.
-        owner: Who it belongs to, as far as it tells.
+        owner: Who it belongs to, as far as it tells; fits after "belongs to".
     """
 
     kind: str
@@ -56,23 +60,22 @@ class ForeignObject:
     owner: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name} ({self.owner})"
+        return f"{self.kind} {self.namespace}/{self.name} (belongs to {self.owner})"
 
 
 def _owner(metadata: Any) -> str:
     """Who an object says it belongs to."""
     stack = stack_of(metadata)
     if stack:
-        return f"belongs to the data service stack {stack!r}"
+        return f"the data service stack {stack!r}"
     for reference in items(metadata, "ownerReferences"):
-        return f"owned by {text(reference, 'kind')} {text(reference, 'name')!r}"
+        return f"{text(reference, 'kind')} {text(reference, 'name')!r}"
     labels = mapping(metadata, "labels")
-    manager = text(labels, "app.kubernetes.io/managed-by")
+    manager, instance = text(labels, "app.kubernetes.io/managed-by"), text(labels, "app.kubernetes.io/instance")
     if manager:
-        instance = text(labels, "app.kubernetes.io/instance")
-        return f"managed by {manager}" + (f", instance {instance!r}" if instance else "")
+        return manager + (f", instance {instance!r}" if instance else "")
     managers = sorted({text(entry, "manager") for entry in items(metadata, "managedFields")} - {""})
-    return f"written by {', '.join(managers)}" if managers else "owner unknown"
+    return f"somebody else (written by {', '.join(managers)})" if managers else "somebody else"
 
 
 class ClusterClient:
@@ -124,24 +127,50 @@ class ClusterClient:
                 found.append(ForeignObject(resource.kind, identity.namespace, identity.service, _owner(metadata)))
         return found
 
-    def remaining(self, identity: Identity, *, claims: bool = True) -> list[str]:
+    def remaining(self, identity: Identity) -> list[str]:
         """What still exists of a service: absence is read from the API server, never assumed.
 
         Only what carries the label of this very stack counts. An object that
-        has the name and not the label is somebody else's (see `foreign`).
+        has the name and not the label is somebody else's (see `foreign`), and
+        a claim that the retention policy keeps is not waited for.
 
         Args:
             identity: The service that was deleted.
-            claims: Whether claims count; not, when they are kept on purpose.
 
         Returns:
             For example `["StatefulSet default/store", "Pod default/store-0"]`.
         """
         left = []
-        for resource in (*_LABELLED, CLAIMS) if claims else _LABELLED:
-            for item in self._list(resource, identity.namespace, f"{LABEL_STACK}={identity.stack}"):
-                left.append(f"{resource.kind} {identity.namespace}/{text(mapping(item, 'metadata'), 'name')}")
+        for resource in (*_MADE, PODS, CLAIMS):
+            for metadata in self._labelled(resource, identity):
+                # With a policy of Delete the StatefulSet's controller makes itself the claim's owner.
+                going = "deletionTimestamp" in metadata or bool(items(metadata, "ownerReferences"))
+                if resource is not CLAIMS or going:
+                    left.append(f"{resource.kind} {identity.namespace}/{text(metadata, 'name')}")
         return left
+
+    def delete_labelled(self, identity: Identity) -> list[str]:
+        """Delete what carries the label of this very stack, whoever made it.
+
+        Pods follow their StatefulSet, and claims by its retention policy; a
+        pod without an owner is deleted here.
+
+        Args:
+            identity: The service that is to go.
+
+        Returns:
+            What was asked to go, for example `["StatefulSet default/store"]`.
+        """
+        deleted = []
+        for resource in (*_MADE, PODS):
+            for metadata in self._labelled(resource, identity):
+                owned = resource is PODS and bool(items(metadata, "ownerReferences"))
+                if owned or "deletionTimestamp" in metadata:
+                    continue
+                name = text(metadata, "name")
+                if self._delete(resource, identity.namespace, name, text(metadata, "uid")):
+                    deleted.append(f"{resource.kind} {identity.namespace}/{name}")
+        return deleted
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Delete one pod, so that its StatefulSet makes it anew.
@@ -154,17 +183,7 @@ class ClusterClient:
         Returns:
             Whether it was this pod, and still there.
         """
-        call = Call("delete", PODS, namespace, name)
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        try:
-            self.transport.json(call, body=body)
-        except NotFoundError:
-            return False
-        except TransientError as error:
-            if error.reason == "Conflict":  # the API server's answer to a uid that differs
-                return False
-            raise
-        return True
+        return self._delete(PODS, namespace, name, uid)
 
     def logs(
         self,
@@ -260,14 +279,38 @@ class ClusterClient:
             return self.transport.json(Call("get", resource, namespace, name), accept=METADATA)
         except NotFoundError:
             return None
+        except PermanentError as error:
+            if resource in _OPTIONAL and error.reason == "Forbidden":
+                return None
+            raise
 
-    def _list(self, resource: Resource, namespace: str, selector: str) -> Iterator[Any]:
+    def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> bool:
+        """Delete one object, and none of the same name that came after it."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            self.transport.json(Call("delete", resource, namespace, name), body=body)
+        except NotFoundError:
+            return False
+        except TransientError as error:
+            if error.reason == "Conflict":  # the API server's answer to a uid that differs
+                return False
+            raise
+        return True
+
+    def _labelled(self, resource: Resource, identity: Identity) -> Iterator[Mapping[str, Any]]:
+        """Metadata of the objects of one kind that carry the stack's label."""
         # No resourceVersion: the answer is as of now, not from the API server's own cache.
-        query: dict[str, str | int] = {"labelSelector": selector, "limit": PAGE}
+        query: dict[str, str | int] = {"labelSelector": f"{LABEL_STACK}={identity.stack}", "limit": PAGE}
+        call = Call("list", resource, identity.namespace)
         while True:
-            page = self.transport.json(Call("list", resource, namespace), query=query, accept=METADATA_LIST)
-            yield from items(page, "items")
-            token = text(mapping(page, "metadata"), "continue")
+            try:
+                page = self.transport.json(call, query=query, accept=METADATA_LIST)
+            except PermanentError as error:
+                if resource in _OPTIONAL and error.reason == "Forbidden":
+                    return
+                raise
+            yield from (mapping(item, "metadata") for item in items(page, "items"))
+            token = mapping(page, "metadata").get("continue")
             if not token:
                 return
-            query["continue"] = token
+            query["continue"] = str(token)
