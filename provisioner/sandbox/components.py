@@ -142,9 +142,7 @@ class Components:
         layout, plan, locate = self._layout, self._plan, self._locate
         tls = self._tls("ca")
         manager = controlplane.controller_manager(layout, plan, locate)
-        if self.isolated:
-            # Its volumes have a fixed place in /tmp; in the node's namespace that is a folder of the sandbox.
-            manager = replace(manager, namespaces=Namespaces(("pid", "mnt"), of=node.INIT))
+        manager = replace(manager, namespaces=self._volumes_apart())
         scheduler = controlplane.scheduler(layout, plan, locate)
         found = [
             Component(manager, answers(plan.ports["kube-controller-manager"], "/healthz", tls)),
@@ -158,6 +156,16 @@ class Components:
                 Component(node.kubelet(layout, plan, locate), lambda: self.node_ready(node.NODE_NAME), timeout=120.0),
             ]
         return found
+
+    def _volumes_apart(self) -> Namespaces | None:
+        """Where the controllers make volumes, which have a fixed place in /tmp."""
+        if self.isolated:
+            # There it is a folder of the sandbox.
+            return Namespaces(("pid", "mnt"), of=node.INIT)
+        if self._machine.may_isolate:
+            # Hollow nodes never look into a volume, so it may go with the process.
+            return Namespaces(("user", "mnt"), mounts=hollow.private_tmp(self._layout))
+        return None
 
     def _api_relay(self) -> ProcessSpec:
         listen, to = f"{self._plan.api_address}:443", f"127.0.0.1:{self._plan.ports['kube-apiserver']}"

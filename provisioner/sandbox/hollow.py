@@ -54,6 +54,17 @@ def _kinds(machine: Machine) -> tuple[str, ...]:
     return ("pid", "mnt", "net") if machine.root else ("user", "pid", "mnt", "net")
 
 
+def private_tmp(layout: Layout) -> tuple[Mount, ...]:
+    """An empty /tmp for programs with files in fixed places there.
+
+    Our own folder stays visible, in case it is in /tmp as well.
+    """
+    return (
+        Mount("tmpfs", "/tmp"),  # noqa: S108 - in a namespace of ours
+        Mount("bind", str(layout.root), str(layout.root)),
+    )
+
+
 def init(layout: Layout, machine: Machine, locate: Locate) -> ProcessSpec:
     """The process that holds the namespaces."""
     busybox = str(locate("busybox"))
@@ -63,16 +74,10 @@ def init(layout: Layout, machine: Machine, locate: Locate) -> ProcessSpec:
         "ip route add default dev lo",
     )
     script = " && ".join(f"{busybox} {step}" for step in steps)
-    mounts = (
-        # Their sockets have fixed places in /tmp; our own folder must stay visible in case it is there as well.
-        Mount("tmpfs", "/tmp"),  # noqa: S108
-        Mount("bind", str(layout.root), str(layout.root)),
-        Mount("proc", "/proc"),
-    )
     return ProcessSpec(
         name=INIT,
         argv=(busybox, "sh", "-c", f"{script} && {{ {busybox} sleep 2147483647 & wait; }}"),
-        namespaces=Namespaces(_kinds(machine), mounts=mounts),
+        namespaces=Namespaces(_kinds(machine), mounts=(*private_tmp(layout), Mount("proc", "/proc"))),
         grace=0,
     )
 

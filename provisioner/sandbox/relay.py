@@ -82,7 +82,15 @@ async def serve(listener: socket.socket, address: str, port: int) -> None:
                 onward_writer.close()
         writer.close()
 
-    server = await asyncio.start_server(passed_on, sock=listener)
+    # The event loop itself does not keep a task alive.
+    calls: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        call = asyncio.ensure_future(passed_on(reader, writer))
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+
+    server = await asyncio.start_server(accept, sock=listener)
     async with server:
         await server.serve_forever()
 
