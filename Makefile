@@ -16,7 +16,7 @@ help: ## list the targets
 
 setup: $(READY) ## virtual environment with all dependencies, in .venv
 
-$(READY): requirements/dev.txt pyproject.toml scripts/setup.sh
+$(READY): requirements/dev.txt requirements/setup.txt pyproject.toml scripts/setup.sh
 	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
 	@touch $@
 

@@ -7,3 +7,4 @@ uv=${UV:-.venv/bin/uv}
 compile() { "$uv" pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header "$@"; }
 compile pyproject.toml --output-file requirements/runtime.txt
 compile pyproject.toml --extra dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+compile --constraint requirements/dev.txt --output-file requirements/setup.txt - <<<uv

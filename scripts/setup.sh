@@ -25,8 +25,11 @@ fi
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 
 say 2 "dependencies ($(grep -c '==' requirements/dev.txt) packages)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --progress-bar on \
-  --require-hashes -r requirements/dev.txt
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+# uv installs in seconds what takes pip minutes; where only pip is configured for a mirror, pip does it.
+pip install --require-hashes --requirement requirements/setup.txt
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement requirements/dev.txt ||
+  pip install --progress-bar on --require-hashes --requirement requirements/dev.txt
 
 say 3 "this project"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+pip install --no-deps --no-build-isolation --editable .
