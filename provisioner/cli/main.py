@@ -10,8 +10,11 @@ import typer
 from typer.exceptions import TyperException
 
 from provisioner import __version__
+from provisioner.cli.agents import app as agents
+from provisioner.cli.agents import gateway
 from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.output import Exit, exit_code, print_error
+from provisioner.cli.serve import serve
 from provisioner.cli.settings import settings as show_settings
 from provisioner.cli.toolchain import app as toolchain
 from provisioner.errors import ProvisionerError
@@ -48,6 +51,9 @@ def options(
 _SERVE = "Serve Flyte"
 _LOCAL = "Local cluster and tools"
 
+app.command("serve", rich_help_panel=_SERVE)(serve)
+app.command("gateway", rich_help_panel=_SERVE)(gateway)
+app.add_typer(agents, name="agents", rich_help_panel=_SERVE)
 app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)
 app.command("settings", rich_help_panel=_LOCAL)(show_settings)
 

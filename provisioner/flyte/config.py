@@ -15,6 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from provisioner.flyte import community
 from provisioner.spec import EnvFrom, Port, Probe, ResourceRequirements, Toleration
+from provisioner.spec.scheduling import Affinity, TopologySpread
+from provisioner.spec.storage import DisruptionBudget, Volume, VolumeRetention
 
 # What belongs to the task and not to the service's specification.
 _OF_THE_TASK = ("name", "existing_release_name", "cluster")
@@ -56,6 +58,12 @@ class DataServiceConfig:
     startup_probe: Probe | None = None
     node_selector: Mapping[str, str] | None = None
     tolerations: Sequence[Toleration] | None = None
+    affinity: Affinity | None = None
+    topology_spread: Sequence[TopologySpread] | None = None
+    volumes: Sequence[Volume] | None = None
+    volume_retention: VolumeRetention | None = None
+    disruption_budget: DisruptionBudget | None = None
+    max_unavailable: int | str | None = None
     service_account: str | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from provisioner import settings
+from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, TransientError
@@ -64,6 +64,7 @@ class Runtime:
     def __init__(self, make: Callable[[], Control] = _controller) -> None:
         self._make = make
         self._control: Control | None = None
+        self._stopped = False
         self._lock = threading.Lock()
 
     def control(self) -> Control:
@@ -85,21 +86,23 @@ class Runtime:
         Raises:
             ProvisionerError: It cannot be started with these settings.
         """
-        if self._control is None:
-            with self._lock:
-                if self._control is None:
-                    control = self._make()
-                    control.start()
-                    self._control = control
-                    atexit.register(self._stop_at_exit)
-        return self._control
+        with self._lock:
+            if self._control is None:
+                logs.configure_as_guest(settings.load())
+                control = self._make()
+                control.start()
+                self._control = control
+                atexit.register(self._stop_at_exit)
+            return self._control
 
     def ready(self) -> bool:
         """Whether control runs and can answer; starts nothing."""
-        return self._control is not None and self._control.ready()
+        return self._control is not None and not self._stopped and self._control.ready()
 
     def stop(self, timeout: float) -> bool:
-        """Stop control for good, if it ran.
+        """Stop control for good, if it ran; it still answers from memory.
+
+        May be called again, from another thread, with less time.
 
         Args:
             timeout: Seconds that running operations get.
@@ -107,12 +110,11 @@ class Runtime:
         Returns:
             Whether all operations had ended.
         """
-        with self._lock:
-            control, self._control = self._control, None
-        return control.stop(timeout) if control is not None else True
+        self._stopped = True
+        return self._control is None or self._control.stop(timeout)
 
     def _stop_at_exit(self) -> None:
-        if not self.stop(settings.load().drain_timeout):
+        if not self._stopped and not self.stop(settings.load().drain_timeout):
             log.warning("ended while an operation was running; the next start continues it")
 
 
