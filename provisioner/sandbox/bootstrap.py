@@ -1,7 +1,8 @@
-"""What a bare cluster lacks for its users: a default StorageClass, and roles for our own components."""
+"""The objects that are the sandbox's own affair: a default StorageClass, its components' roles, nodes that are gone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from provisioner.sandbox.api import Api
@@ -59,3 +60,21 @@ def furnish(api: Api) -> None:
     """Make everything, or set it right again."""
     for path, value in objects().items():
         api.apply(path, value)
+
+
+def remove_nodes(api: Api, kept: Iterable[str]) -> None:
+    """Delete the Node objects of nodes that are no more, and the pods that nobody will ever end.
+
+    Args:
+        api: The cluster.
+        kept: Names of the nodes that there are.
+    """
+    names = set(kept)
+    for item in api.list("/api/v1/nodes"):
+        gone = item["metadata"]["name"]
+        if gone in names:
+            continue
+        for pod in api.list(f"/api/v1/pods?fieldSelector=spec.nodeName={gone}"):
+            facts = pod["metadata"]
+            api.delete(f"/api/v1/namespaces/{facts['namespace']}/pods/{facts['name']}", grace=0)
+        api.delete(f"/api/v1/nodes/{gone}")

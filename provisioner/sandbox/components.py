@@ -153,9 +153,14 @@ class Components:
             found += [
                 Component(dns, answers(plan.ports[controlplane.DNS_PORT], "/ready", None)),
                 Component(self._api_relay(), accepts(plan.api_address, 443)),
-                Component(node.kubelet(layout, plan, locate), lambda: self.node_ready(node.NODE_NAME), timeout=120.0),
+                Component(node.kubelet(layout, plan, locate), self._kubelet_ready, timeout=120.0),
             ]
         return found
+
+    def _kubelet_ready(self) -> bool:
+        # A node that has just died still counts as ready for a while.
+        healthy = answers(self._plan.ports["kubelet-healthz"], "/healthz", None)
+        return healthy() and self.node_ready(node.NODE_NAME)
 
     def _volumes_apart(self) -> Namespaces | None:
         """Where the controllers make volumes, which have a fixed place in /tmp."""

@@ -205,7 +205,7 @@ def scheduler(layout: Layout, plan: Plan, locate: Locate) -> ProcessSpec:
 
 def corefile(layout: Layout, plan: Plan) -> str:
     """CoreDNS's configuration: the cluster's names, and a plain "no" for all others."""
-    directives = [
+    cluster = [
         f"bind {plan.node_address}",
         "errors",
         f"ready {_LOOPBACK}:{plan.ports[DNS_PORT]}",
@@ -215,10 +215,14 @@ def corefile(layout: Layout, plan: Plan) -> str:
         # A replica that is replaced gets another address; nobody may hold the old one for long.
         "        ttl 1\n"
         "    }",
-        # Pods have no way out of the machine: a name elsewhere does not exist for them, and they learn it at once.
-        "template ANY ANY . {\n        rcode NXDOMAIN\n    }",
     ]
-    return ".:53 {\n" + "".join(f"    {directive}\n" for directive in directives) + "}\n"
+    # Pods have no way out of the machine: a name elsewhere does not exist for them, and they learn it at once.
+    elsewhere = [f"bind {plan.node_address}", "template ANY ANY {\n        rcode NXDOMAIN\n    }"]
+    blocks = {f"{DOMAIN}:53 in-addr.arpa:53": cluster, ".:53": elsewhere}
+    return "".join(
+        f"{zones} {{\n" + "".join(f"    {directive}\n" for directive in directives) + "}\n"
+        for zones, directives in blocks.items()
+    )
 
 
 def coredns(layout: Layout, locate: Locate) -> ProcessSpec:

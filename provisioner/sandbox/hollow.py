@@ -127,19 +127,6 @@ def node(layout: Layout, plan: Plan, machine: Machine, number: int, locate: Loca
     )
 
 
-def remove_nodes(api: Api, plan: Plan) -> None:
-    """Delete the Node objects of hollow nodes that the plan does not have, and the pods bound to them."""
-    kept = {name(number) for number in range(1, plan.hollow + 1)}
-    for item in api.list(f"/api/v1/nodes?labelSelector={LABEL}"):
-        gone = item["metadata"]["name"]
-        if gone in kept:
-            continue
-        for pod in api.list(f"/api/v1/pods?fieldSelector=spec.nodeName={gone}"):
-            facts = pod["metadata"]
-            api.delete(f"/api/v1/namespaces/{facts['namespace']}/pods/{facts['name']}", grace=0)
-        api.delete(f"/api/v1/nodes/{gone}")
-
-
 def correct_taints(api: Api, plan: Plan) -> None:
     """Bring the taints in line when a real node has come or gone since the hollow ones registered."""
     ours = {"key": LABEL, "value": "true", "effect": "NoSchedule"}

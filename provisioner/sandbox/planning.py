@@ -130,10 +130,13 @@ def surplus(recorded: Iterable[str], plan: Plan) -> list[str]:
         plan: What the sandbox is to be.
     """
     unwanted = []
-    for process in sorted(recorded):
+    on_record = sorted(recorded)
+    # Pods live on with the holder of their namespaces, whatever becomes of kubelet.
+    parts = ("kubelet", "containerd", "coredns", "api-relay", node.INIT) if "kubelet" in on_record else ()
+    for process in on_record:
         number = hollow.number_of(process)
         of_hollow = process in (hollow.INIT, hollow.RELAY)
-        of_node = process in ("kubelet", "containerd", "coredns", "api-relay")
+        of_node = process in parts
         if (
             (number is not None and number > plan.hollow)
             or (of_hollow and plan.hollow == 0)

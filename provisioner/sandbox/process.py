@@ -259,8 +259,10 @@ class Processes:
                 the last lines of its log.
         """
         deadline = time.monotonic() + timeout
-        while not ready():
+        while True:
             alive = self.alive(spec.name)
+            if alive and ready():
+                return
             if alive and time.monotonic() < deadline:
                 time.sleep(_POLL)
                 continue

@@ -149,7 +149,8 @@ class Sandbox:
             network.remove_bridge(self._layout.bridge)
             progress("deleting its state")
             self._delete()
-            mountpoints.remove_mountpoints()
+            with network.allocation():
+                mountpoints.remove_mountpoints()
         return True
 
     def _delete(self) -> None:
@@ -253,7 +254,6 @@ class _Start:
             self._ensure(component)
 
     def _hold_namespaces(self) -> None:
-        mountpoints.ensure_mountpoints()
         node.write_kernel_settings(self._layout)
         for name in mountpoints.MOUNTPOINTS.values():
             (self._layout.root / name).mkdir(mode=0o755, exist_ok=True)
@@ -263,7 +263,9 @@ class _Start:
             run = self._layout.root / mountpoints.MOUNTPOINTS["/run/containerd"]
             shutil.rmtree(run)
             run.mkdir(mode=0o755)
-        self._ensure(self._components.node_init())
+        with network.allocation():  # nobody may remove the mount points before something lies on them
+            mountpoints.ensure_mountpoints()
+            self._ensure(self._components.node_init())
 
     def _load_builtin_images(self) -> None:
         runtime = Runtime(self._layout, path_of)
@@ -271,10 +273,8 @@ class _Start:
 
     def _tidy_nodes(self) -> None:
         api = self._components.api()
-        hollow.remove_nodes(api, self._plan)
+        bootstrap.remove_nodes(api, self._components.node_names())
         hollow.correct_taints(api, self._plan)
-        if not self._plan.node:
-            api.delete(f"/api/v1/nodes/{node.NODE_NAME}")
         for path in planning.stale_files(self._layout, self._plan):
             path.unlink()
 
@@ -294,6 +294,8 @@ class _Start:
             self._progress(f"started {component.spec.name}")
 
     def _await(self, component: Component) -> None:
+        if not component.ready():
+            self._progress(f"waiting for {component.spec.name}")
         self._processes.await_ready(component.spec, component.ready, component.timeout)
 
 

@@ -208,8 +208,7 @@ class Layout:
                     ) from None
                 time.sleep(0.1)
                 continue
-            # The former holder may have removed the file that we have just locked.
-            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+            if _is_same(path, handle):
                 break
             os.close(handle)
         try:
@@ -217,6 +216,14 @@ class Layout:
         finally:
             path.unlink(missing_ok=True)
             os.close(handle)
+
+
+def _is_same(path: Path, handle: int) -> bool:
+    """Whether a path still leads to an open file: a former holder removes the file that a later one has locked."""
+    try:
+        return path.stat().st_ino == os.fstat(handle).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def layouts(home: Path) -> list[Layout]:

@@ -78,7 +78,11 @@ def test_surplus_is_what_the_plan_has_no_place_for() -> None:
     plan = Plan("x", 0, node=True, hollow=2)
     assert planning.surplus(every, plan) == ["hollow-10"]
     gone = planning.surplus(every, replace(plan, node=False, hollow=0))
-    assert set(every) - set(gone) == {"etcd", "kube-apiserver", "node-init"}
+    assert set(every) - set(gone) == {"etcd", "kube-apiserver"}
+
+
+def test_a_sandbox_without_a_node_keeps_the_holder_of_its_volumes() -> None:
+    assert planning.surplus(["etcd", "node-init"], Plan("x", 0, node=False, hollow=0)) == []
 
 
 def test_the_address_blocks_do_not_overlap() -> None:

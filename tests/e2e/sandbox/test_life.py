@@ -1,0 +1,168 @@
+"""How a sandbox lives: repaired when killed, changed while it runs, several at once, gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from provisioner.sandbox import Sandbox
+from provisioner.sandbox.mountpoints import MOUNTPOINTS
+
+
+def pids(sandbox: Sandbox) -> dict[str, int | None]:
+    return {item.name: item.pid for item in sandbox.status().processes}
+
+
+def test_up_again_changes_nothing(cluster) -> None:
+    before, said = pids(cluster.sandbox), []
+    assert cluster.sandbox.up(progress=said.append).ready
+    assert said == []
+    assert pids(cluster.sandbox) == before
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "coredns",
+        "api-relay",
+        "containerd",
+        "kubelet",
+        "node-init",
+    ],
+)
+def test_up_repairs_what_was_killed_and_pods_go_on(cluster, until, victim: str) -> None:
+    if "survivor" not in cluster.pods():
+        cluster.run("survivor")
+        until("the pod is ready", lambda: cluster.ready("survivor"))
+    before = pids(cluster.sandbox)
+    os.kill(before[victim], signal.SIGKILL)
+    until("it is seen to be dead", lambda: not cluster.sandbox.status().ready)
+    assert cluster.sandbox.up().ready
+    after = pids(cluster.sandbox)
+    changed = {name for name in after if before[name] != after[name]}
+    inside = {"containerd", "kubelet", "kube-controller-manager"} if victim == "node-init" else set()
+    assert changed == {victim} | inside
+    until("the pod is ready again", lambda: cluster.ready("survivor"))
+    assert until("exec works", lambda: cluster.execute("survivor", "echo alive")) == "alive\n"
+    cluster.run("next", "echo next", restartPolicy="Never")
+    assert cluster.finished("next") == "next\n"
+    cluster.delete("next")
+
+
+def test_a_renewed_certificate_is_taken_up(cluster) -> None:
+    before = pids(cluster.sandbox)
+    (cluster.sandbox.kubeconfig.parent / "pki" / "kube-scheduler.crt").unlink()
+    assert cluster.sandbox.up().ready
+    after = pids(cluster.sandbox)
+    assert {name for name in after if before[name] != after[name]} == {"kube-scheduler"}
+
+
+def test_hollow_nodes_come_and_go_and_ordinary_pods_keep_off_them(cluster, until) -> None:
+    assert cluster.sandbox.up(hollow=2).ready
+    nodes = cluster.nodes()
+    assert set(nodes) == {"node-1", "hollow-1", "hollow-2"}
+    assert nodes["hollow-1"].metadata.labels["provisioner/hollow"] == "true"
+    cluster.run("ordinary")
+    tolerant = {"key": "provisioner/hollow", "operator": "Exists"}
+    for number in range(4):
+        cluster.run(f"hollow-{number}", nodeSelector={"provisioner/hollow": "true"}, tolerations=[tolerant])
+    until("all are ready", lambda: all(cluster.ready(name) for name in cluster.pods()))
+    assert cluster.node_of("ordinary") == "node-1"
+    assert {cluster.node_of(f"hollow-{number}") for number in range(4)} <= {"hollow-1", "hollow-2"}
+
+    said: list[str] = []
+    assert cluster.sandbox.up(progress=said.append).ready
+    assert said == []
+    os.kill(pids(cluster.sandbox)["hollow-2"], signal.SIGKILL)
+    assert cluster.sandbox.up().ready
+    assert cluster.sandbox.up(hollow=1).ready
+    assert set(cluster.nodes()) == {"node-1", "hollow-1"}
+    assert cluster.sandbox.up(hollow=0).ready
+    assert set(cluster.nodes()) == {"node-1"}
+    assert not [name for name in pids(cluster.sandbox) if name.startswith("hollow")]
+    until("the pods of hollow nodes are gone", lambda: not any(name.startswith("hollow") for name in cluster.pods()))
+    cluster.delete("ordinary")
+
+
+def test_a_hollow_node_can_be_reached_by_nobody(cluster) -> None:
+    assert cluster.sandbox.up(hollow=1).ready
+    pid = pids(cluster.sandbox)["hollow-1"]
+    assert Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+    interfaces = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    assert "lo" in {line.split(":")[0].strip() for line in interfaces}
+    routes = Path(f"/proc/{pid}/net/route").read_text().splitlines()[1:]
+    assert {line.split()[0] for line in routes} == {"lo"}
+    cluster.sandbox.up(hollow=0)
+
+
+def traces(home: Path) -> dict[str, set[str]]:
+    """All that a sandbox could leave on the machine."""
+    found: dict[str, set[str]] = {"processes": set(), "mounts": set(), "interfaces": set(), "cgroups": set()}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            mounts = (process / "mountinfo").read_text()
+        except OSError:
+            continue
+        if str(home) in command or str(home) in mounts:
+            found["processes"].add(f"{process.name} {command}")
+    found["mounts"] = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line}
+    found["interfaces"] = {path.name for path in Path("/sys/class/net").iterdir()}
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"):
+        found["cgroups"] |= {str(path) for path in Path(root).glob("k8s.io/*")}
+    found["folders"] = {path for path in (*MOUNTPOINTS, "/run/netns", "/opt/containerd") if Path(path).exists()}
+    found["settings"] = {
+        f"{name}={Path('/proc/sys', name).read_text()}"
+        for name in ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+    }
+    return found
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["running", "crashed"])
+def test_two_at_once_and_the_second_goes_without_a_trace(cluster, until, tmp_path_factory, make, crashed: bool) -> None:
+    home = tmp_path_factory.mktemp("sc")
+    before = traces(home)
+    other = Sandbox("test-sandbox", home=home)
+    try:
+        assert other.up(hollow=1).ready
+        second = make(other)
+        second.core.create_namespaced_persistent_volume_claim(
+            "default",
+            {
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+            },
+        )
+        second.run(
+            "worker",
+            "echo x > /data/x; setsid sleep 3600 & sleep 3600",
+            volumes=[
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            ],
+            mounts=[{"name": "data", "mountPath": "/data"}, {"name": "memory", "mountPath": "/memory"}],
+        )
+        until("the pod is ready", lambda: second.ready("worker"))
+        assert cluster.sandbox.status().ready
+        assert "worker" not in cluster.pods()
+        during = traces(home)
+        assert during["processes"] > before["processes"]
+        assert len(during["interfaces"]) > len(before["interfaces"])
+        assert during["cgroups"] > before["cgroups"]
+        if crashed:
+            for name, pid in pids(other).items():
+                if name not in ("node-init", "kube-controller-manager"):
+                    os.kill(pid, signal.SIGKILL)
+    finally:
+        assert other.down()
+    assert not other.down()
+    assert traces(home) == before
+    assert list(home.iterdir()) == []
+    assert cluster.sandbox.status().ready
