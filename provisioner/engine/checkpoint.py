@@ -110,7 +110,7 @@ class Checkpoint:
     def deployment(self) -> Mapping[str, Any]:
         """The part of the document that holds resources and pending operations, secrets as they are stored."""
         inside = self.document.get("checkpoint")
-        return (inside["latest"] if inside is not None else self.document.get("deployment")) or {}
+        return (inside.get("latest") if inside is not None else self.document.get("deployment")) or {}
 
     @property
     def objects(self) -> tuple[Resource, ...]:
@@ -131,7 +131,8 @@ def parse(stack: str, content: bytes) -> Checkpoint:
     try:
         document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
         version = int(document.get("version", 3))
-        holder = document["checkpoint"]["latest"] if "checkpoint" in document else document["deployment"]
+        # A stack whose `init` was killed has no deployment yet.
+        holder = document["checkpoint"].get("latest") if "checkpoint" in document else document["deployment"]
         deployment: Mapping[str, Any] = holder or {}
         manifest = deployment.get("manifest") or {}
         return Checkpoint(

@@ -21,13 +21,13 @@ from provisioner import toolchain
 from provisioner.engine.environment import (
     PROJECT,
     Access,
-    ensure_passphrase_file,
     file_backend,
     kubeconfig_variable,
     process_environment,
 )
 from provisioner.engine.process import Finished, Limits, run
 from provisioner.errors import PermanentError
+from provisioner.passphrase import ensure_passphrase_file
 from provisioner.settings import Settings
 
 OnProcess = Callable[[Sequence[str]], None]

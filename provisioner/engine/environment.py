@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import yaml
 
-from provisioner.errors import PermanentError, UsageError
+from provisioner.errors import UsageError
 from provisioner.settings import Settings
 
 PROJECT = "data-service"
@@ -157,48 +155,3 @@ def kubeconfig_variable(settings: Settings, inherited: Mapping[str, str], folder
         yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": settings.context}), encoding="utf-8"
     )
     return os.pathsep.join((str(chooser), named or str(Path.home() / ".kube" / "config")))
-
-
-def ensure_passphrase_file(path: Path) -> None:
-    """Make the file with the stacks' passphrase unless it exists; of several processes at once one wins.
-
-    Args:
-        path: The file; its folder is made with mode 0700.
-
-    Raises:
-        PermanentError: It cannot be made or read.
-        UsageError: It is empty.
-    """
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _create(path, secrets.token_urlsafe(32))
-        empty = not path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise PermanentError(
-            f"passphrase file {path}: {error.strerror or error}",
-            reason="PassphraseUnavailable",
-            hint="name a file that can be read in PROVISIONER_PASSPHRASE_FILE",
-        ) from error
-    if empty:
-        raise UsageError(
-            f"passphrase file {path} is empty",
-            reason="PassphraseUnavailable",
-            hint="put the passphrase of the existing stacks into it; remove it if there are none",
-        )
-
-
-def _create(path: Path, content: str) -> None:
-    # A link appears with its content or not at all, and never replaces another's.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(content + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return
-    finally:
-        Path(temporary).unlink()

@@ -12,6 +12,7 @@ known from its events.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -37,40 +38,48 @@ _OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
 _log = structlog.get_logger(__name__)
 
 
-class _QuietLogger:
-    """Undoes what the SDK does to the logger of asyncio, once no program needs it any more.
+class _AsyncioLogger:
+    """Gives the logger of asyncio its level back, which the SDK sets to CRITICAL at the start of each program.
 
-    The SDK silences that logger at the start of each program and never gives it
-    back its level, so the server's own asyncio errors would be lost.
+    Else the server's own asyncio errors would be lost from the first operation on.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running = 0
+        self._programs = 0
         self._level = logging.NOTSET
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._running == 0:
+            if self._programs == 0:
                 self._level = logging.getLogger("asyncio").level
-            self._running += 1
+            self._programs += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._running -= 1
-            if self._running == 0:
+            self._programs -= 1
+            if self._programs == 0:
                 logging.getLogger("asyncio").setLevel(self._level)
 
 
-_QUIET = _QuietLogger()
+_ASYNCIO_LOGGER = _AsyncioLogger()
 
 
 class _Language(LanguageServer):
     """Runs the inline program in the server's own process."""
 
     def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
-        with _QUIET:
+        with _ASYNCIO_LOGGER:
             return super().Run(request, context)  # type: ignore[no-untyped-call]
+
+    def _exception_handler(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # A program that failed leaves futures that nobody asks any more, noticed whenever they are collected. What
+        # went wrong was told as a diagnostic; this is why the SDK silences the logger.
+        error = context.get("exception")
+        if isinstance(error, grpc.RpcError):
+            loop.stop()
+        else:
+            _log.debug("left over by a program", what=context.get("message"), error=str(error))
 
 
 class _Events(events_pb2_grpc.EventsServicer):

@@ -225,7 +225,7 @@ class Operation:
             if lock.host == host and lock.pid != os.getpid():
                 # A provider may have outlived it and still be at work.
                 end_session(lock.pid)
-            _log.info("cleared the lock of a dead process", stack=self._name, holder=str(lock))
+            _log.info("cleared the lock of a dead process", name=self._name, holder=str(lock))
             records.unlock(lock)
 
     def recover(self) -> bool:
@@ -236,25 +236,30 @@ class Operation:
 
         Raises:
             PermanentError: The checkpoint and its backup cannot be read.
-            TransientError: Somebody else is changing the stack.
+            TransientError: Somebody else is changing the stack, or the disk of
+                the state folder is full.
         """
         records, state = self._parts.records, self._parts.state
+        if records is not None:
+            records.require_space()
         self.clear_dead_locks()
         try:
             checkpoint = state.checkpoint(self._name)
         except PermanentError as error:
             if error.reason != "StateUnreadable" or records is None or not records.restore(self._name):
                 raise
-            _log.warning("put the backup in the place of an unreadable checkpoint", stack=self._name)
+            _log.warning("put the backup in the place of an unreadable checkpoint", name=self._name)
             checkpoint = state.checkpoint(self._name)
         if checkpoint is None:
             return False
+        if records is not None:
+            records.keep(self._name)
         if checkpoint.pending_operations:
             self._settle_pending()
         return True
 
     def _settle_pending(self) -> None:
-        _log.info("settling what a killed operation left pending", stack=self._name)
+        _log.info("settling what a killed operation left pending", name=self._name)
         records = self._parts.records
         if records is None:
             self.run(["refresh", "--yes", "--skip-preview", "--clear-pending-creates"])

@@ -22,6 +22,13 @@ from provisioner.engine.state import STACKS, Lock, StateReader, backup_folder, h
 from provisioner.engine.store import Store
 from provisioner.errors import TransientError
 
+# What is added to the name of a checkpoint that is kept.
+_KEPT = ".last"
+
+
+def _checkpoint_paths(name: str) -> tuple[str, str]:
+    return f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"
+
 
 def locked(stack: str, lock: Lock, place: str) -> TransientError:
     """The error for a stack that somebody else is changing.
@@ -104,30 +111,51 @@ class Records:
             content = change(checkpoint) if checkpoint is not None else None
             if content is None:
                 return
-            plain, packed = f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"
+            plain, packed = _checkpoint_paths(name)
             if self._store.read(plain) is not None:
                 self._store.write(plain, content)
             else:
                 self._store.write(packed, gzip.compress(content))
 
-    def restore(self, name: str) -> bool:
-        """Put the backup in the place of a checkpoint that cannot be read.
+    def require_space(self) -> None:
+        """Refuse to go on while the disk is nearly full.
 
-        The backup is one write older. What that write recorded is found again
-        as a pending operation, or by a refresh.
+        Raises:
+            TransientError: It is (reason `DiskFull`).
+        """
+        self._store.require_space()
+
+    def keep(self, name: str) -> None:
+        """Keep a good checkpoint as an operation found it, beside the engine's own backup.
+
+        Args:
+            name: Name of the stack; its checkpoint can be read.
+        """
+        for path in _checkpoint_paths(name):
+            self._store.keep(path, _KEPT)
+
+    def restore(self, name: str) -> bool:
+        """Put a backup in the place of a checkpoint that cannot be read.
+
+        The engine's backup is one write older; should it be damaged too, there
+        is the checkpoint as the last operation found it. What was recorded
+        since is found again as a pending operation, by a refresh, or by labels.
 
         Args:
             name: Name of the stack.
 
         Returns:
-            False when there is no backup that can be read.
+            False when no backup can be read.
         """
         with self.lock(name):
-            for path in (f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"):
-                content = self._store.read(f"{path}.bak") if self._store.read(path) is not None else None
-                if content is not None and _readable(name, content):
-                    self._store.write(path, content)
-                    return True
+            for path in _checkpoint_paths(name):
+                if not self._store.exists(path):
+                    continue
+                for suffix in (".bak", _KEPT):
+                    content = self._store.read(path + suffix)
+                    if content is not None and _readable(name, content):
+                        self._store.write(path, content)
+                        return True
         return False
 
     def forget(self, name: str) -> None:
@@ -140,7 +168,7 @@ class Records:
             TransientError: Somebody is changing it (reason `StackLocked`).
         """
         with self.lock(name):
-            for path in (f"{STACKS}/{name}.json", f"{STACKS}/{name}.json.gz"):
+            for path in _checkpoint_paths(name):
                 self._store.delete(path)
             self._remove_remains(name)
         self._remove_empty_folders(name)

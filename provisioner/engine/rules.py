@@ -165,8 +165,15 @@ _OBJECTS = (
 _CONNECTION = (
     _permanent(
         "KubeconfigInvalid",
-        r"context \"?[^\"\n]*\"? does not exist|context was not found|invalid configuration|error loading config file"
-        r"|unable to load Kubernetes client configuration|no configuration has been provided",
+        r"unable to load Kubernetes client configuration from kubeconfig file\."
+        r".*/installation-configuration/\s*(?P<why>.+)",
+        "check PROVISIONER_KUBECONFIG and PROVISIONER_CONTEXT",
+        "the kubeconfig cannot be used: {why}",
+    ),
+    _permanent(
+        "KubeconfigInvalid",
+        r"context \"?[^\"\n]*\"? does not exist|context was not found|invalid configuration"
+        r"|no configuration has been provided",
         "check PROVISIONER_KUBECONFIG and PROVISIONER_CONTEXT",
     ),
     _transient(

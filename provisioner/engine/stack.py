@@ -18,10 +18,11 @@ from pulumi.automation import EngineEvent, PulumiFn
 from provisioner.engine.cancellation import Cancellation
 from provisioner.engine.changes import ChangeSummary, UpResult, outputs, summarize
 from provisioner.engine.cli import Cli, OnProcess
+from provisioner.engine.location import locate
 from provisioner.engine.operation import HolderAlive, Operation, Parts
 from provisioner.engine.records import Records
 from provisioner.engine.state import StateReader
-from provisioner.engine.store import Store, locate
+from provisioner.engine.store import Store
 from provisioner.errors import PermanentError, UsageError
 from provisioner.settings import Settings
 

@@ -8,21 +8,25 @@ ours, at this one place.
 
 from __future__ import annotations
 
-import json
+import errno
 import os
+import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import fsspec
 
-from provisioner.engine.environment import file_backend
+from provisioner.engine.location import Location
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
+
+# Bytes that must be free: many times the checkpoints of all workers.
+_LEAST_SPACE = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -40,100 +44,50 @@ class Entry:
     modified: datetime | None
 
 
-@dataclass(frozen=True)
-class Location:
-    """How fsspec reaches a backend.
-
-    Attributes:
-        protocol: fsspec's name of the file system.
-        root: Folder or bucket with prefix, without a slash at its end.
-        options: For the file system's constructor.
-    """
-
-    protocol: str
-    root: str
-    options: dict[str, Any]
-
-
-def locate(url: str) -> Location | None:
-    """How a backend URL is reached directly.
-
-    The queries are those of Go CDK's URL openers, which the engine uses.
-
-    Args:
-        url: As in the settings.
-
-    Returns:
-        None for a backend that only the CLI can read (Pulumi Cloud, a database).
-    """
-    folder = file_backend(url)
-    if folder is not None:
-        return Location("file", str(folder), {})
-    parts = urlsplit(url)
-    root = f"{parts.netloc}{parts.path}".rstrip("/")
-    query = dict(parse_qsl(parts.query))
-    if parts.scheme == "s3":
-        return Location("s3", root, _s3_options(query))
-    if parts.scheme == "gs":
-        return Location("gs", root, _gs_options())
-    if parts.scheme == "azblob":
-        return Location("abfs", root, _azure_options(query))
-    return None
-
-
-def _true(query: dict[str, str], *names: str) -> bool:
-    return any(query.get(name, "").lower() in {"1", "t", "true"} for name in names)
-
-
-def _s3_options(query: dict[str, str]) -> dict[str, Any]:
-    client: dict[str, Any] = {}
-    if "region" in query:
-        client["region_name"] = query["region"]
-    if endpoint := query.get("endpoint"):
-        scheme = "http" if _true(query, "disableSSL", "disable_https") else "https"
-        client["endpoint_url"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-    options: dict[str, Any] = {"client_kwargs": client}
-    if "profile" in query:
-        options["profile"] = query["profile"]
-    if _true(query, "s3ForcePathStyle", "use_path_style", "hostname_immutable"):
-        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
-    return options
-
-
-def _gs_options() -> dict[str, Any]:
-    # The engine takes the key itself from GOOGLE_CREDENTIALS; else both find the default credentials.
-    key = os.environ.get("GOOGLE_CREDENTIALS", "")
-    return {"token": json.loads(key)} if key.lstrip().startswith("{") else {}
-
-
-def _azure_options(query: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "account_name": query.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
-        "account_key": os.environ.get("AZURE_STORAGE_KEY"),
-        "sas_token": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
-        "anon": False,
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
 @contextmanager
 def _translated(place: str) -> Iterator[None]:
     try:
         yield
     except (ProvisionerError, FileNotFoundError):
         raise
-    except PermissionError as error:
-        raise PermanentError(
-            f"state backend refuses access to {place}: {error.strerror or error}",
-            reason="StatePermissionDenied",
-            hint="give the server's account the right to read and write there",
-        ) from error
+    except OSError as error:
+        raise _storage_error(place, error) from error
     except Exception as error:  # each storage client has errors of its own
         raise TransientError(
             f"state backend cannot be reached for {place}: {error}",
             reason="StateUnavailable",
             hint="check PROVISIONER_BACKEND and the storage behind it",
         ) from error
+
+
+def _storage_error(place: str, error: OSError) -> ProvisionerError:
+    what = error.strerror or str(error)
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return PermanentError(
+            f"state backend refuses access to {place}: {what}",
+            reason="StatePermissionDenied",
+            hint="give the server's account the right to read and write there",
+        )
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return disk_full(place)
+    return TransientError(
+        f"state backend cannot be reached for {place}: {what}",
+        reason="StateUnavailable",
+        hint="check PROVISIONER_BACKEND and the storage behind it",
+    )
+
+
+def disk_full(place: str) -> TransientError:
+    """The error for a state folder on a full disk.
+
+    Args:
+        place: What could not be written.
+    """
+    return TransientError(
+        f"no space is left for the state at {place}",
+        reason="DiskFull",
+        hint="make room on the disk of the state folder; nothing is changed until there is",
+    )
 
 
 class Store:
@@ -150,6 +104,37 @@ class Store:
             # Listings that were kept would hide what another process wrote.
             listings = {} if self._local else {"use_listings_cache": False}
             self._files = fsspec.filesystem(location.protocol, **location.options, **listings)
+
+    def require_space(self) -> None:
+        """Refuse to go on while the disk of a state folder is nearly full.
+
+        The engine renames even a checkpoint that it could not write in full
+        over the good one, and the next write copies that over the backup.
+
+        Raises:
+            TransientError: There is too little space (reason `DiskFull`).
+        """
+        if self._local and Path(self._root).is_dir() and shutil.disk_usage(self._root).free < _LEAST_SPACE:
+            raise disk_full(self._root)
+
+    def keep(self, path: str, suffix: str) -> None:
+        """Keep a folder's object as it is now under another name; it takes no space, and costs nothing in a bucket.
+
+        A bucket's writes are whole or not there, so nothing is kept there.
+
+        Args:
+            path: Relative path of the object.
+            suffix: What is added to its name.
+        """
+        if not self._local:
+            return
+        with _translated(self.place(path)), suppress(FileNotFoundError):
+            kept = Path(self.place(path) + suffix)
+            # A second name of the same content: writers replace the first name, never the content.
+            fresh = kept.with_name(f"{kept.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+            fresh.unlink(missing_ok=True)
+            fresh.hardlink_to(self.place(path))
+            fresh.replace(kept)
 
     def place(self, path: str) -> str:
         """The full name of an object, for messages."""
