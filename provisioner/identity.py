@@ -23,7 +23,16 @@ LABEL_DOMAIN = f"{PREFIX}/domain"
 ANNOTATION_SPEC_HASH = f"{PREFIX}/spec-hash"
 ANNOTATION_OWNER = f"{PREFIX}/owner-id"
 ANNOTATION_TTL = f"{PREFIX}/ttl"
+ANNOTATION_DELETION_POLICY = f"{PREFIX}/deletion-policy"
+ANNOTATION_SECRET_HASH = f"{PREFIX}/secret-hash"
 ANNOTATION_START_DEADLINE = f"{PREFIX}/start-deadline"
+ANNOTATION_BACKEND = f"{PREFIX}/backend"
+ANNOTATION_KEEP = f"{PREFIX}/keep"
+ANNOTATION_NOTICE = f"{PREFIX}/notice"
+ANNOTATION_OWNER_OBJECT = f"{PREFIX}/owner-object"
+ANNOTATION_USERS = f"{PREFIX}/users"
+# Project of services whose workflow runs on somebody's own machine, of which no Flyte knows.
+LOCAL_PROJECT = "local"
 
 _HASH_LENGTH = 10
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

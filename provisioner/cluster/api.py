@@ -58,7 +58,7 @@ class Call:
     """One call, as an error names it.
 
     Attributes:
-        verb: The verb that RBAC knows: get, list, watch, create, delete.
+        verb: The verb that RBAC knows: get, list, watch, create, update, patch, delete.
         resource: What kind.
         namespace: In which namespace; None for all of them.
         name: Which object, if one.

@@ -25,10 +25,13 @@ from provisioner.settings import Settings
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 JSON = "application/json"
+# RFC 7386: what is named is set, null removes.
+MERGE_PATCH = "application/merge-patch+json"
 # Metadata alone, made by the API server: enough wherever only existence matters.
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 # Reasons that a Status gives in its causes; the API server's own names.
 _TERMINATING = "NamespaceTerminating"
@@ -262,10 +265,10 @@ class Transport:
         accept: str,
         read_seconds: float | None,
     ) -> urllib3.BaseHTTPResponse:
-        method = {"create": "POST", "delete": "DELETE"}.get(call.verb, "GET")
+        method = _METHODS.get(call.verb, "GET")
         headers = {"Accept": accept, "User-Agent": f"data-service-provisioner/{__version__}", **connection.headers()}
         if body is not None:
-            headers["Content-Type"] = JSON
+            headers["Content-Type"] = MERGE_PATCH if call.verb == "patch" else JSON
         # A connection that the server closed while it was idle shows only when it is used: once more, then.
         attempts = 2 if method == "GET" else 1
         while True:

@@ -160,6 +160,22 @@ class Store:
             ]
             return sorted(entries, key=lambda entry: entry.name)
 
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, in order; none if it does not exist.
+
+        Args:
+            folder: Relative path.
+        """
+        with _translated(self.place(folder)):
+            try:
+                if self._local:
+                    with os.scandir(self.place(folder)) as inside:
+                        return sorted(item.name for item in inside if item.is_dir())
+                found = self._files.ls(self.place(folder), detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            return sorted(item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
+
     @staticmethod
     def _list_local(folder: Path) -> list[Entry]:
         # fsspec asks three more questions per file: 10,000 stacks would take seconds.
