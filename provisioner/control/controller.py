@@ -11,10 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from provisioner.cluster import ClusterCache, ClusterClient, Snapshot, diagnose, readiness
+from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness
 from provisioner.control.derive import derive, derive_cluster
+from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Intent, Kind, View
 from provisioner.control.request import ServiceRequest
@@ -36,6 +38,7 @@ class Controller:
     Args:
         cache: What the cluster shows, from one shared watch.
         workers: Carry out operations.
+        last_words: Fetches the log lines that a diagnosis asks for.
         recorded: Reads back what was asked for a stack; None when there is no such stack.
         settings: Bounds.
         clock: The time in seconds since the epoch.
@@ -45,12 +48,14 @@ class Controller:
         self,
         cache: ClusterCache,
         workers: Workers,
+        last_words: LastWords,
         recorded: Callable[[str], ServiceRequest | None],
         settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._workers = workers
+        self._last_words = last_words
         self._recorded = recorded
         self._attached: dict[str, ServiceRequest] = {}
         self._settings = settings
@@ -65,7 +70,7 @@ class Controller:
         client = ClusterClient(settings)
         operations = Operations(Engine(settings), client, settings)
         workers = Workers(settings.workers, operations.run)
-        return cls(ClusterCache(client), workers, operations.recorded, settings)
+        return cls(ClusterCache(client), workers, LastWords(client.last_lines), operations.recorded, settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -82,6 +87,7 @@ class Controller:
             Whether all had ended, so that no lock is left.
         """
         clean = self._workers.stop(timeout, cancel_after=max(0.0, timeout - self._settings.cancel_grace))
+        self._last_words.stop()
         self._cache.stop()
         return clean
 
@@ -126,6 +132,7 @@ class Controller:
         """
         with self._lock:
             self._failures.pop(request.stack, None)
+        self._last_words.forget(request.stack)
         return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
 
     def attached(self, namespace: str, service: str) -> Status:
@@ -156,7 +163,7 @@ class Controller:
         return derive_cluster(
             request,
             readiness=readiness(snapshot, request.spec, request.spec.digest()),
-            diagnosis=diagnose(snapshot, request.spec, datetime.fromtimestamp(self._clock(), UTC)),
+            diagnosis=self._diagnose(request, snapshot, self._clock()),
             fresh=snapshot.fresh,
             late=False,
         )
@@ -181,12 +188,21 @@ class Controller:
             request,
             view,
             readiness=readiness(snapshot, request.spec, request.spec.digest()),
-            diagnosis=diagnose(snapshot, request.spec, datetime.fromtimestamp(now, UTC)),
+            diagnosis=self._diagnose(request, snapshot, now),
             fresh=snapshot.fresh,
             now=now,
         )
         self._sweep_memory(now)
         return self._fail(request, status) if status.phase is Phase.FAILED else status
+
+    def _diagnose(self, request: ServiceRequest, snapshot: Snapshot, now: float) -> Diagnosis | None:
+        at = datetime.fromtimestamp(now, UTC)
+        found = diagnose(snapshot, request.spec, at, self._last_words.of(request.stack))
+        if found is None or found.wants_logs is None:
+            return found
+        # The verdict waits for the lines that explain it: one poll, not more.
+        awaited = self._last_words.want(request.stack, found.wants_logs)
+        return replace(found, final=False) if awaited else found
 
     def _lost(self, view: View, snapshot: Snapshot, now: float) -> bool:
         """Whether the objects of an applied service were taken away behind our back."""

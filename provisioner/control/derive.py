@@ -45,7 +45,7 @@ def derive(
     """
     if view.intent.kind is Kind.REMOVE:
         return _removal(request, view)
-    if view.error is not None and isinstance(view.error, PermanentError):
+    if view.error is not None and (view.settled or isinstance(view.error, PermanentError)):
         return _failed(request, readiness, view.error.reason, view.error.message, view.error.hint)
     late = now >= request.deadline
     if not view.settled:

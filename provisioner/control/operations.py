@@ -7,32 +7,16 @@ from collections.abc import Callable
 
 from provisioner.cluster import ClusterClient
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
+from provisioner.control.recorded import is_applied, recorded
 from provisioner.control.request import ServiceRequest
-from provisioner.engine import Cancellation, Checkpoint, Engine
+from provisioner.engine import Cancellation, Engine
 from provisioner.errors import RefusedError
-from provisioner.resources import program
+from provisioner.resources.component import program
+from provisioner.sealing import Sealer
 from provisioner.settings import Settings
-from provisioner.spec.load import plain
 
 # Seconds between two looks at objects that are on their way out.
 _TERMINATION_POLL = 1.0
-
-
-def is_applied(checkpoint: Checkpoint | None, request: ServiceRequest) -> bool:
-    """Whether a checkpoint says that this very specification was applied in full.
-
-    Stack outputs are written only when an update succeeded, so the hash among
-    them is the proof.
-
-    Args:
-        checkpoint: The stack's checkpoint, None when there is no stack.
-        request: What is wanted.
-    """
-    return (
-        checkpoint is not None
-        and not checkpoint.pending_operations
-        and checkpoint.outputs.get("specHash") == request.spec.digest()
-    )
 
 
 class Operations:
@@ -51,6 +35,7 @@ class Operations:
         self._engine = engine
         self._cluster = cluster
         self._settings = settings
+        self._sealer = Sealer.of(settings)
         self._clock = clock
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
@@ -69,13 +54,12 @@ class Operations:
         Returns:
             The request, accepted now; None when there is no such record.
         """
-        checkpoint = self._engine.state.checkpoint(stack)
-        if checkpoint is None or not checkpoint.component_inputs:
-            return None
-        return ServiceRequest.from_document({**plain(checkpoint.component_inputs), "acceptedAt": self._clock()})
+        found = recorded(self._engine.state.checkpoint(stack))
+        return ServiceRequest(found.identity, found.spec, self._clock()) if found else None
 
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
-        if not repair and is_applied(self._engine.state.checkpoint(request.stack), request):
+        checkpoint = self._engine.state.checkpoint(request.stack)
+        if not repair and checkpoint is not None and is_applied(checkpoint, request.spec):
             return Done()
         foreign = self._cluster.foreign(request.identity)
         if foreign:
@@ -87,7 +71,10 @@ class Operations:
             )
         left = max(1.0, min(self._settings.operation_timeout, request.deadline - self._clock()))
         result = self._engine.stack(request.stack).up(
-            program(request.identity, request.spec), deadline=left, cancellation=cancellation, refresh=repair
+            program(request.identity, request.spec, self._sealer),
+            deadline=left,
+            cancellation=cancellation,
+            refresh=repair,
         )
         return Done(tuple(str(change) for change in result.changes.changed))
 

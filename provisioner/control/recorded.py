@@ -1,0 +1,79 @@
+"""What the backend remembers of a service: identity and specification, from the component's inputs.
+
+They stand in the checkpoint before any object exists, so this is the answer to
+"what was wanted" after every crash, and for every service that nobody in this
+process has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+from provisioner.engine import Checkpoint
+from provisioner.errors import PermanentError, SpecError
+from provisioner.identity import Identity
+from provisioner.spec import DataServiceSpec, parse_spec
+from provisioner.spec.load import plain
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One service as it was last asked for.
+
+    Attributes:
+        identity: Its names and owner.
+        spec: What was asked for, its secrets sealed.
+        applied: Whether that was carried out in full.
+        modified: When the checkpoint was written; None if it does not say.
+    """
+
+    identity: Identity
+    spec: DataServiceSpec
+    applied: bool
+    modified: datetime | None
+
+
+def recorded(checkpoint: Checkpoint | None) -> Recorded | None:
+    """The service that a checkpoint is of.
+
+    Args:
+        checkpoint: The stack's, or None when there is no stack.
+
+    Returns:
+        None when there is no stack, or its first operation was stopped before
+        it said what it was to make.
+
+    Raises:
+        PermanentError: What stands there cannot be read by this version
+            (reason `RecordUnreadable`).
+    """
+    inputs = checkpoint.component_inputs if checkpoint is not None else {}
+    if checkpoint is None or not inputs:
+        return None
+    try:
+        given = inputs["identity"]
+        identity = Identity(**{field.name: str(given[field.name]) for field in fields(Identity)})
+        spec = parse_spec(plain(inputs["spec"]), source=f"recorded specification of {checkpoint.stack}")
+    except (KeyError, TypeError, SpecError) as error:
+        raise PermanentError(
+            f"the record of stack {checkpoint.stack} cannot be read: {error}",
+            reason="RecordUnreadable",
+            hint="another version wrote it: use that version, or delete the service and apply it again",
+        ) from error
+    return Recorded(identity, spec, is_applied(checkpoint, spec), checkpoint.modified)
+
+
+def is_applied(checkpoint: Checkpoint, spec: DataServiceSpec) -> bool:
+    """Whether a checkpoint says that this very specification was applied in full.
+
+    Stack outputs are written only when an update succeeded, so the hash among
+    them is the proof.
+
+    Args:
+        checkpoint: The stack's.
+        spec: What is wanted.
+    """
+    outputs: Mapping[str, object] = checkpoint.outputs
+    return not checkpoint.pending_operations and outputs.get("specHash") == spec.digest()

@@ -1,0 +1,260 @@
+"""Ensure, observe and remove, with real worker threads and an engine that is told how to behave."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from provisioner.cluster.objects import Snapshot
+from provisioner.control.controller import Controller
+from provisioner.control.last_words import LastWords
+from provisioner.control.queue import Backoff, Done, KeyedQueue, Kind, Operation, Outcome
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Phase, Status
+from provisioner.control.workers import Workers
+from provisioner.engine import Cancellation
+from provisioner.errors import PermanentError, TransientError
+from provisioner.settings import Settings
+
+NOW = 1_000_000.0
+
+
+class Cache:
+    """What the cluster shows, as the test says."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.shown = snapshot
+        self.stack: str | None = None
+
+    def snapshot(self, identity: object) -> Snapshot:
+        return self.shown
+
+    def stack_of(self, namespace: str, service: str) -> str | None:
+        return self.stack
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def synced(self) -> bool:
+        return True
+
+
+class Harness:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.now = NOW
+        self.cache = Cache(snapshot)
+        self.runs: list[Kind] = []
+        self.repairs: list[bool] = []
+        self.behave: Callable[[Operation, Cancellation], Outcome] = lambda operation, cancellation: Done()
+        self.recorded: dict[str, ServiceRequest] = {}
+        self.workers = Workers(2, self.run, KeyedQueue(Backoff(first=0.01, cap=0.02)))
+        self.controller = Controller(
+            self.cache, self.workers, LastWords(lambda ref: ""), self.recorded.get, Settings(), clock=lambda: self.now
+        )
+
+    def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
+        self.runs.append(operation.intent.kind)
+        self.repairs.append(operation.intent.repair)
+        return self.behave(operation, cancellation)
+
+    def until(self, request: ServiceRequest, phase: Phase) -> Status:
+        deadline = time.monotonic() + 20
+        while (status := self.controller.observe(request)).phase is not phase:
+            assert time.monotonic() < deadline, f"still {status}"
+            time.sleep(0.005)
+        return status
+
+
+@pytest.fixture
+def harness(empty_snapshot: Snapshot) -> Iterator[Harness]:
+    made = Harness(empty_snapshot)
+    made.controller.start()
+    yield made
+    assert made.controller.stop(10)
+
+
+def test_create_ready_remove_gone(harness: Harness, make_request, make_snapshot, empty_snapshot):
+    request = make_request()
+    assert harness.controller.ensure(request).phase in (Phase.QUEUED, Phase.APPLYING, Phase.STARTING)
+    harness.until(request, Phase.STARTING)
+    harness.cache.shown = make_snapshot(request)
+    assert harness.until(request, Phase.READY).ready == 2
+    harness.cache.shown = empty_snapshot
+    harness.controller.remove(request)
+    harness.until(request, Phase.GONE)
+    assert harness.runs == [Kind.APPLY, Kind.REMOVE]
+
+
+def test_repeats_run_nothing(harness: Harness, make_request, make_snapshot):
+    request = make_request()
+    harness.cache.shown = make_snapshot(request)
+    harness.controller.ensure(request)
+    harness.until(request, Phase.READY)
+    for _ in range(3):
+        harness.controller.ensure(request)
+        harness.controller.observe(request)
+    assert harness.runs == [Kind.APPLY]
+
+
+def test_observe_alone_starts_what_a_crash_lost(harness: Harness, make_request, make_snapshot):
+    request = make_request()
+    harness.cache.shown = make_snapshot(request)
+    harness.until(request, Phase.READY)
+    assert harness.runs == [Kind.APPLY]
+
+
+def test_observe_after_remove_does_not_bring_it_back(harness: Harness, make_request):
+    request = make_request()
+    harness.controller.ensure(request)
+    harness.controller.remove(request)
+    harness.until(request, Phase.GONE)
+    assert harness.controller.observe(request).phase is Phase.GONE
+    assert harness.runs[-1] is Kind.REMOVE
+
+
+def test_observe_of_an_expired_request_creates_nothing(harness: Harness, make_request):
+    request = make_request(startDeadline="60s")
+    harness.now = NOW + 61
+    assert harness.controller.observe(request).reason == "StartDeadlineExceeded"
+    harness.controller.stop(5)
+    assert Kind.APPLY not in harness.runs
+
+
+@pytest.mark.parametrize(("owner", "removed"), [("exec", True), ("", False)])
+def test_failure_is_remembered_and_an_execution_s_service_removed(
+    harness: Harness, make_request, owner: str, removed: bool
+):
+    def fail(operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.intent.kind is Kind.APPLY:
+            raise PermanentError("not allowed", reason="Forbidden")
+        return Done()
+
+    harness.behave = fail
+    request = make_request(owner=owner)
+    harness.controller.ensure(request)
+    failed = harness.until(request, Phase.FAILED)
+    assert (harness.workers.view(request.stack).intent.kind is Kind.REMOVE) is removed
+    assert harness.controller.observe(request) == failed
+    assert harness.controller.ensure(request) == failed
+
+
+def test_changed_spec_after_a_failure_is_tried(harness: Harness, make_request, make_snapshot):
+    def fail_first(operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.intent.kind is Kind.APPLY and operation.intent.request.spec.image == "a:1":
+            raise PermanentError("no such image")
+        return Done()
+
+    harness.behave = fail_first
+    bad, good = make_request(), make_request(image="a:2")
+    harness.controller.ensure(bad)
+    harness.until(bad, Phase.FAILED)
+    harness.cache.shown = make_snapshot(good)
+    harness.controller.ensure(good)
+    harness.until(good, Phase.READY)
+
+
+def test_transient_failures_are_repeated(harness: Harness, make_request, make_snapshot):
+    def away_twice(operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.failures < 2:
+            raise TransientError("away")
+        return Done()
+
+    harness.behave = away_twice
+    request = make_request()
+    harness.cache.shown = make_snapshot(request)
+    harness.controller.ensure(request)
+    harness.until(request, Phase.READY)
+    assert harness.runs == [Kind.APPLY] * 3
+
+
+def test_remove_cancels_a_running_apply(harness: Harness, make_request):
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def wait_for_cancel(operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.intent.kind is Kind.APPLY:
+            with cancellation.listen(cancelled.set):
+                begun.set()
+                assert cancelled.wait(20)
+            raise TransientError("cancelled", reason="Cancelled")
+        return Done()
+
+    harness.behave = wait_for_cancel
+    request = make_request()
+    harness.controller.ensure(request)
+    assert begun.wait(20)
+    harness.controller.remove(request)
+    harness.until(request, Phase.GONE)
+    assert harness.runs == [Kind.APPLY, Kind.REMOVE]
+
+
+def test_objects_taken_away_are_repaired(harness: Harness, make_request, make_snapshot, empty_snapshot):
+    request = make_request()
+    harness.cache.shown = make_snapshot(request)
+    harness.controller.ensure(request)
+    harness.until(request, Phase.READY)
+    harness.cache.shown = empty_snapshot
+    assert harness.controller.observe(request).phase is Phase.STARTING, "the watch may just be late"
+    # The queue keeps real time; let the controller's clock be well ahead of it.
+    harness.now = time.time() + 60
+    request = make_request(accepted_at=harness.now)
+    harness.controller.observe(request)
+    deadline = time.monotonic() + 20
+    while len(harness.runs) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert harness.repairs == [False, True]
+
+
+def test_fault_of_an_operation_does_not_end_its_worker(harness: Harness, make_request):
+    def fault(operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.intent.kind is Kind.APPLY:
+            raise ZeroDivisionError
+        return Done()
+
+    harness.behave = fault
+    request = make_request()
+    harness.controller.ensure(request)
+    assert harness.until(request, Phase.FAILED).reason == "InternalError"
+    assert harness.controller.ready()
+
+
+def test_attached_service_is_watched_and_never_touched(harness: Harness, make_request, make_snapshot):
+    request = make_request()
+    assert harness.controller.attached("n", "graph").reason == "NoSuchService"
+    harness.recorded[request.stack] = request
+    harness.cache.stack = request.stack
+    harness.cache.shown = make_snapshot(request, ready=1)
+    assert harness.controller.attached("n", "graph").phase is Phase.STARTING
+    harness.cache.shown = make_snapshot(request)
+    assert harness.controller.attached("n", "graph").phase is Phase.READY
+    assert harness.runs == []
+
+
+def test_attached_service_that_is_updated_is_read_again(harness: Harness, make_request, make_snapshot):
+    old, new = make_request(), make_request(replicas=3)
+    harness.cache.stack = old.stack
+    harness.recorded[old.stack] = old
+    harness.cache.shown = make_snapshot(old)
+    assert harness.controller.attached("n", "graph").wanted == 2
+    harness.recorded[old.stack] = new
+    harness.cache.shown = make_snapshot(new)
+    harness.controller.attached("n", "graph")
+    assert harness.controller.attached("n", "graph").wanted == 3
+
+
+def test_stop_cancels_what_does_not_end(harness: Harness, make_request):
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def stubborn(operation: Operation, cancellation: Cancellation) -> Outcome:
+        with cancellation.listen(cancelled.set):
+            begun.set()
+            assert cancelled.wait(20)
+        raise TransientError("cancelled")
+
+    harness.behave = stubborn
+    harness.controller.ensure(make_request())
+    assert begun.wait(20)
+    assert harness.workers.stop(timeout=20, cancel_after=0.05)
+    assert cancelled.is_set()

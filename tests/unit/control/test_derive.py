@@ -1,0 +1,151 @@
+"""Status as a pure function: never more optimistic than the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.cluster import Diagnosis, Readiness
+from provisioner.control.derive import derive
+from provisioner.control.queue import Intent, Kind, View
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Phase
+from provisioner.errors import PermanentError, TransientError
+from provisioner.identity import for_name
+from provisioner.spec import parse_spec
+
+NOW = 1000.0
+REQUEST = ServiceRequest(
+    for_name("p", "d", namespace="n", name="graph"),
+    parse_spec({"image": "a", "ports": [{"name": "main", "port": 9000}], "replicas": 2, "startDeadline": "60s"}),
+    NOW,
+)
+DONE = Readiness(2, 2, True, "all 2 replicas are ready")
+WAITING = Readiness(1, 2, False, "1 of 2 replicas are ready")
+APPLIED = View(Intent(Kind.APPLY, REQUEST), None, True, None, "", 0, False, ("create Service",), NOW)
+BROKEN = Diagnosis(
+    "error", "CrashLoop", "pod n/graph-0", "container ended with exit code 3", "boom", "mend it", True, False, None
+)
+
+
+def status(view: View = APPLIED, *, readiness=WAITING, diagnosis=None, fresh=True, now=NOW):
+    return derive(REQUEST, view, readiness=readiness, diagnosis=diagnosis, fresh=fresh, now=now)
+
+
+def test_ready_has_every_endpoint_and_the_changes():
+    found = status(readiness=DONE)
+    assert found.phase is Phase.READY
+    assert [str(endpoint) for endpoint in found.endpoints] == [
+        "graph-0.graph.n.svc.cluster.local:9000",
+        "graph-1.graph.n.svc.cluster.local:9000",
+    ]
+    assert found.changes == ("create Service",)
+
+
+def test_a_view_that_is_not_fresh_is_never_ready():
+    assert status(readiness=DONE, fresh=False).phase is Phase.STARTING
+
+
+def test_what_was_ready_stays_ready_after_the_start_deadline():
+    assert status(readiness=DONE, now=NOW + 3600).phase is Phase.READY
+
+
+def test_final_diagnosis_fails_with_cause_and_next_step():
+    found = status(diagnosis=BROKEN)
+    assert (found.phase, found.reason, found.hint) == (Phase.FAILED, "CrashLoop", "mend it")
+    assert "exit code 3" in found.message
+    assert "boom" in found.message
+
+
+def test_diagnosis_within_its_grace_is_shown_and_waited_for():
+    found = status(diagnosis=replace(BROKEN, final=False))
+    assert (found.phase, found.reason) == (Phase.STARTING, "CrashLoop")
+
+
+def test_deadline_names_what_was_missing():
+    found = status(now=NOW + 60)
+    assert (found.phase, found.reason) == (Phase.FAILED, "StartDeadlineExceeded")
+    assert "1m" in found.message
+    assert "1 of 2 replicas" in found.message
+
+
+def test_deadline_is_not_judged_by_an_old_view():
+    assert status(now=NOW + 60, fresh=False).phase is Phase.STARTING
+
+
+@pytest.mark.parametrize(("running", "phase"), [(None, Phase.QUEUED), (Kind.APPLY, Phase.APPLYING)])
+def test_on_the_way(running: Kind | None, phase: Phase):
+    assert status(replace(APPLIED, settled=False, running=running)).phase is phase
+
+
+def test_transient_error_is_told_while_it_is_tried_again():
+    view = replace(APPLIED, settled=False, error=TransientError("API server away", hint="wait"), failures=2)
+    found = status(view)
+    assert found.phase is Phase.QUEUED
+    assert "API server away" in found.message
+    assert "2 times" in found.message
+
+
+def test_transient_errors_end_at_the_deadline():
+    view = replace(APPLIED, settled=False, error=TransientError("API server away"), failures=9)
+    found = status(view, now=NOW + 60)
+    assert (found.phase, found.reason) == (Phase.FAILED, "StartDeadlineExceeded")
+    assert "API server away" in found.message
+
+
+def test_permanent_error_fails():
+    found = status(replace(APPLIED, error=PermanentError("no", reason="Forbidden", hint="grant it")))
+    assert (found.phase, found.reason, found.hint) == (Phase.FAILED, "Forbidden", "grant it")
+
+
+def test_removal_until_nothing_is_left():
+    removing = replace(APPLIED, intent=Intent(Kind.REMOVE, REQUEST), settled=False, waiting="Pod n/graph-0 still there")
+    assert (status(removing).phase, status(removing).message) == (Phase.REMOVING, "Pod n/graph-0 still there")
+    assert status(replace(removing, settled=True, waiting="")).phase is Phase.GONE
+
+
+def test_removal_that_fails_is_not_gone():
+    error = PermanentError("not allowed", reason="Forbidden")
+    removing = replace(
+        APPLIED, intent=Intent(Kind.REMOVE, REQUEST), settled=False, error=error, failures=9, stalled=True
+    )
+    found = status(removing)
+    assert (found.phase, found.reason) == (Phase.REMOVING, "Forbidden")
+    assert "9 times" in found.message
+
+
+views = st.builds(
+    lambda kind, running, settled, error, failures: View(
+        Intent(kind, REQUEST), running, settled, error, "", failures, failures > 3, (), NOW
+    ),
+    st.sampled_from(Kind),
+    st.none() | st.sampled_from(Kind),
+    st.booleans(),
+    st.none() | st.just(TransientError("t")) | st.just(PermanentError("p")),
+    st.integers(0, 5),
+)
+
+
+@given(
+    views,
+    st.sampled_from([DONE, WAITING]),
+    st.none() | st.just(BROKEN) | st.just(replace(BROKEN, final=False)),
+    st.booleans(),
+    st.sampled_from([NOW, NOW + 1000]),
+)
+def test_ready_only_when_applied_seen_and_fresh(view, readiness, diagnosis, fresh, now):
+    found = status(view, readiness=readiness, diagnosis=diagnosis, fresh=fresh, now=now)
+    applied = view.intent.kind is Kind.APPLY and view.settled and view.error is None
+    if found.phase is Phase.READY:
+        assert applied
+        assert readiness.done
+        assert fresh
+    if found.phase is Phase.GONE:
+        assert view.intent.kind is Kind.REMOVE
+        assert view.settled
+    if found.phase is Phase.FAILED:
+        assert found.reason
+        assert found.message
