@@ -136,6 +136,20 @@ def _read(settings: Settings) -> Any:
     return configuration
 
 
+def _check_certificates(configuration: Any) -> None:
+    # urllib3 would look at them at the first call, and call it a broken connection.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if configuration.ssl_ca_cert:
+            context.load_verify_locations(configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(
+            f"the certificates in the kubeconfig cannot be used: {error}", reason="KubeconfigInvalid", hint=_HINT
+        ) from error
+
+
 def _connect(settings: Settings, generation: int) -> Connection:
     try:
         configuration = _bounded(lambda: _read(settings), "reading the cluster's credentials")
@@ -154,12 +168,8 @@ def _connect(settings: Settings, generation: int) -> Connection:
     configuration.connection_pool_maxsize = POOL_SIZE
     if _is_loopback(configuration.host):
         configuration.proxy = None  # as Go's clients do; a proxy's own loopback is another machine's
-    try:
-        pool = RESTClientObject(configuration).pool_manager
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise UsageError(
-            f"the certificates in the kubeconfig cannot be used: {error}", reason="KubeconfigInvalid", hint=_HINT
-        ) from error
+    _check_certificates(configuration)
+    pool = RESTClientObject(configuration).pool_manager
     return Connection(configuration.host.rstrip("/"), pool, generation, configuration)
 
 

@@ -62,7 +62,7 @@ def readiness(snapshot: Snapshot, spec: DataServiceSpec, digest: str) -> Readine
     live = [pod for pod in snapshot.pods if pod.deleted is None]
     ready = sum(1 for pod in live if pod.ready and pod.revision == found.update_revision)
     # The StatefulSet's counters and the pods come by two watches: the lower one counts.
-    ready = min(ready, found.ready_replicas, wanted) if found.digest == digest else 0
+    ready = max(0, min(ready, found.ready_replicas, wanted)) if found.digest == digest else 0
     checks = (
         (not snapshot.fresh, snapshot.stale_reason or "what is known of the cluster is not fresh"),
         (snapshot.namespace_deleted is not None, f"namespace {found.namespace} is being deleted"),

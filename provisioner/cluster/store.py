@@ -115,6 +115,8 @@ class EventStore:
         elif event.kind not in _BY_KIND:
             return False
         subject = (event.kind, event.namespace, event.object)
+        if self._subject.get((event.namespace, event.name), subject) != subject:
+            self.drop((event.namespace, event.name))
         events = self._about.pop(subject, {})
         events[event.name] = event
         self._about[subject] = events  # at the end: the most recently heard of
