@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -74,14 +75,19 @@ def install(
     wanted = pins.load().select(groups)
     shown = progress or Progress()
     states = survey(wanted)
-    if _complete(states):
-        return states
     home = work.toolchain_home()
+    if _complete(states):
+        _tidy(home, shown)
+        return states
     on_wait = _waiting(shown)
     try:
         with exclusive(home / "lock", on_wait) as lock:
             # Looked at again: another installer may have done it all in the meantime.
             _provide(survey(wanted), Work(lock, shown.tick, shown.note), shown, official=official, folder=folder)
+    except KeyboardInterrupt:
+        kept = [str(folder) for folder in work.leftovers()]
+        shown.note("interrupted; the same command continues" + (f" with what is in {kept[0]}" if kept else ""))
+        raise
     except OSError as error:
         raise PermanentError(
             f"cannot write {error.filename or home}: {error.strerror}",
@@ -93,6 +99,13 @@ def install(
 
 def _waiting(shown: Progress) -> Callable[[str], None]:
     return lambda holder: shown.note(f"another installation is under way ({holder}): waiting for it")
+
+
+def _tidy(home: Path, shown: Progress) -> None:
+    # Only an installation that was killed while it cleaned up leaves something; one that still runs is left alone.
+    if work.leftovers():
+        with suppress(BlockingIOError), exclusive(home / "lock", None) as lock:
+            Work(lock, shown.tick, shown.note).finish()
 
 
 def _complete(states: Sequence[State]) -> bool:
@@ -157,7 +170,7 @@ def _packages(run: _Installation, packages: Sequence[pins.Package], wanted: Sequ
 
 def _from_folder(run: _Installation, item: KitPlan, folder: Path) -> None:
     for pin in item.pins:
-        step = run.step(pin.name, item.kit.version, f"copying from {folder}")
+        step = run.step(pin.name, item.kit.version, "copying")
         try:
             _copy(run.working, item.kit, pin, folder)
         except PermanentError as error:
@@ -169,7 +182,9 @@ def _from_folder(run: _Installation, item: KitPlan, folder: Path) -> None:
 def _copy(working: Work, kit: Kit, pin: Pin, folder: Path) -> None:
     found = sorted(path for path in folder.rglob(pin.name) if path.is_file())
     if not found:
-        raise PermanentError(f"{pin.name} is not in {folder}", reason="ToolMissing")
+        raise PermanentError(
+            f"{pin.name} is not in {folder}", reason="ToolMissing", hint="put it there, or install without --from"
+        )
     checked = [probe.check(path, pin) for path in found]
     chosen = next((candidate for candidate in checked if not candidate.fault), None)
     if chosen is None:

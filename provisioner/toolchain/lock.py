@@ -27,15 +27,19 @@ def _holder(descriptor: int) -> str:
 
 
 @contextmanager
-def exclusive(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
+def exclusive(path: Path, on_wait: Callable[[str], None] | None) -> Iterator[int]:
     """Hold a lock for the time of a `with` block.
 
     Args:
         path: The lock's file; it stays.
         on_wait: Called once with who holds the lock, when it is not free.
+            None for not to wait.
 
     Yields:
         The descriptor; a child that inherits it keeps the lock taken.
+
+    Raises:
+        BlockingIOError: The lock is not free, and this call does not wait.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,6 +50,8 @@ def exclusive(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if on_wait is None:
+                    raise
                 if not told:
                     on_wait(_holder(descriptor))
                     told = True

@@ -20,6 +20,7 @@ from provisioner.toolchain.work import Work
 
 STALL_S = 8.0
 TOTAL_S = 600.0
+_REASON_LENGTH = 100
 
 # A separate process, since the SDK's installer has no time limit of its own.
 _INSTALL_CLI = """
@@ -64,7 +65,10 @@ def _attempt(pin: Pin, command: list[str], environment: dict[str, str], working:
 
 
 def _why(outcome: Outcome) -> str:
-    return f"no answer within {STALL_S:.0f} s" if outcome.code is None else outcome.last_line or "no reason given"
+    if outcome.code is None:
+        return f"no answer within {STALL_S:.0f} s"
+    line = outcome.last_line or "no reason given"
+    return line if len(line) <= _REASON_LENGTH else f"...{line[-_REASON_LENGTH:]}"
 
 
 def _install_cli(kit: Kit, pin: Pin, working: Work) -> bool:

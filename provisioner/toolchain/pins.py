@@ -164,7 +164,7 @@ class Pin:
         group: What it is for.
         origin: Where it comes from when it is not there.
         probe: How it tells its version.
-        version: The version wanted, without a leading v; "" for any.
+        version: The version wanted, without a leading v.
         exact: Whether that very version is wanted, or at least that one.
         static: Whether it must need no shared library.
         package: The Go package it is built from, "" when it is not built.
@@ -189,8 +189,6 @@ class Pin:
     @property
     def wanted(self) -> str:
         """The version wanted, as it is shown."""
-        if not self.version:
-            return "any"
         return self.version if self.exact else f">={self.version}"
 
     def accepts(self, version: str) -> bool:
@@ -224,8 +222,9 @@ class Pins(_Model):
         for kit in self.kit:
             found.extend(self._of_kit(kit))
             if kit.name == self.launcher.kit:
-                script = self.launcher
-                found.append(Pin(script.name, script.group, script, script.probe, "", exact=False, home=kit.home))
+                # One that is not ours comes with the CLI, and is of the same release.
+                script, version = self.launcher, kit.version.removeprefix("v")
+                found.append(Pin(script.name, script.group, script, script.probe, version, exact=True, home=kit.home))
         return tuple(found)
 
     def select(self, groups: Iterable[Group]) -> tuple[Pin, ...]:

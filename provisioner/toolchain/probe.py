@@ -24,6 +24,7 @@ from provisioner.toolchain.record import Source
 
 TIMEOUT_S = 20.0
 _DPKG_INFO = Path("/var/lib/dpkg/info")
+_PT_LOAD = 1
 _PT_INTERP = 3
 
 
@@ -152,7 +153,8 @@ def version_of(path: Path, pin: Pin) -> str:
 def is_static(path: Path) -> bool:
     """Whether an ELF binary needs no dynamic loader.
 
-    The rule is ELF's own: a program that needs one has a PT_INTERP header.
+    The rule is ELF's own: what is to be run has a PT_LOAD header, and a
+    PT_INTERP header when a loader is to be run first.
     """
     try:
         with path.open("rb") as stream:
@@ -160,17 +162,17 @@ def is_static(path: Path) -> bool:
             if start[:4] != b"\x7fELF" or len(start) < 64:
                 return False
             wide, order = start[4] == 2, "<" if start[5] == 1 else ">"
-            table, size, count = (
-                (*struct.unpack_from(order + "Q", start, 32), *struct.unpack_from(order + "HH", start, 54))
-                if wide
-                else (*struct.unpack_from(order + "I", start, 28), *struct.unpack_from(order + "HH", start, 42))
-            )
+            # Where the table of headers begins, how long each is, and how many there are.
+            table = struct.unpack_from(f"{order}{'Q' if wide else 'I'}", start, 32 if wide else 28)[0]
+            size, count = struct.unpack_from(f"{order}HH", start, 54 if wide else 42)
             stream.seek(table)
             headers = stream.read(size * count)
     except OSError:
         return False
-    kinds = [struct.unpack_from(order + "I", headers, index * size)[0] for index in range(count)]
-    return _PT_INTERP not in kinds
+    if size < 4 or len(headers) < size * count:
+        return False
+    kinds = {struct.unpack_from(f"{order}I", headers, index * size)[0] for index in range(count)}
+    return _PT_LOAD in kinds and _PT_INTERP not in kinds
 
 
 def owner(path: Path, package: str) -> Source:

@@ -34,6 +34,12 @@ def place_of(pin: Pin) -> Path | None:
     return None if pin.home is None else settings.cache_home() / pin.home / pin.name
 
 
+def leftovers() -> list[Path]:
+    """Working folders that an installation left: for the next one to continue from, or to be removed."""
+    home = toolchain_home()
+    return [folder for folder in (home / "build", *home.glob("removed-*")) if folder.exists()]
+
+
 @dataclass(frozen=True)
 class Work:
     """One installation under way.
@@ -65,18 +71,17 @@ class Work:
 
     def prepare(self) -> None:
         """Make the folders; what an installation that was killed left half done is removed, its caches are kept."""
-        for leftover in toolchain_home().glob("removed-*"):
-            remove_tree(leftover)
         remove_tree(self.stage)
         for folder in (self.temporary, self.log_of("any").parent):
             folder.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> None:
-        """Remove all working folders, caches included."""
+        """Remove all working folders, caches included, and those of earlier installations."""
         if self.build.exists():
-            aside = toolchain_home() / f"removed-{os.getpid()}"
-            self.build.rename(aside)
-            remove_tree(aside)
+            # Renamed first: half removed, a cache would mislead the next build.
+            self.build.rename(toolchain_home() / f"removed-{os.getpid()}")
+        for leftover in leftovers():
+            remove_tree(leftover)
 
     def run(
         self,
