@@ -10,7 +10,6 @@ network is the machine's own, with a bridge for the pods.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -21,6 +20,7 @@ from provisioner.sandbox.mountpoints import MOUNTPOINTS
 from provisioner.sandbox.pki import Identity
 from provisioner.sandbox.process import Mount, Namespaces, ProcessSpec
 from provisioner.sandbox.state import Layout, Plan
+from provisioner.sandbox.waiting import within
 
 NODE_NAME = "node-1"
 INIT = "node-init"
@@ -211,18 +211,17 @@ def container_ids(layout: Layout) -> list[str]:
     return [path.name for path in tasks.iterdir()] if tasks.is_dir() else []
 
 
-def remove_cgroups(ids: list[str], wait: Callable[[Callable[[], bool]], bool]) -> None:
+def remove_cgroups(ids: list[str]) -> None:
     """Remove the control groups of containers whose processes have ended.
 
     Args:
         ids: The containers' ids.
-        wait: Waits for a condition a moment; the kernel lets go of a group a
-            little after its last process.
     """
     for folder in cgroup_folders(ids):
         inner = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
         for path in [*inner, folder]:
-            wait(lambda path=path: _removed(path))  # type: ignore[misc]
+            # The kernel lets go of a group a little after its last process.
+            within(2.0, lambda path=path: _removed(path))  # type: ignore[misc]
         _removed(folder.parent)
 
 
