@@ -19,6 +19,11 @@ from pulumi.automation.events import StepEventMetadata
 STACK_TYPE = "pulumi:pulumi:Stack"
 _PROVIDER_TYPE = "pulumi:providers:"
 
+SECRET = "[secret]"  # noqa: S105 - what is shown instead of one
+# Pulumi's `resource.SigKey` and `resource.SecretSig`: how a value says that it is encrypted.
+_SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
+_SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public constant
+
 _OPERATIONS = {
     OpType.CREATE_REPLACEMENT: "replace",
     OpType.DELETE_REPLACED: "replace",
@@ -155,7 +160,7 @@ def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
 
 
 def outputs(events: Iterable[EngineEvent]) -> Mapping[str, Any]:
-    """The stack's outputs that a stream of engine events tells of; secrets are masked by the engine.
+    """The stack's outputs that a stream of engine events tells of; a secret one is `[secret]`.
 
     Args:
         events: In order.
@@ -165,7 +170,7 @@ def outputs(events: Iterable[EngineEvent]) -> Mapping[str, Any]:
         done = event.res_outputs_event
         if done is not None and done.metadata.type == STACK_TYPE and done.metadata.new is not None:
             found = done.metadata.new.outputs or {}
-    return found
+    return dict(masked(found))
 
 
 def diagnostics(events: Iterable[EngineEvent]) -> tuple[Diagnostic, ...]:
@@ -183,3 +188,18 @@ def diagnostics(events: Iterable[EngineEvent]) -> tuple[Diagnostic, ...]:
         and not event.diagnostic_event.ephemeral
         and event.diagnostic_event.severity != "debug"
     )
+
+
+def masked(value: Any) -> Any:
+    """A property value with `[secret]` in the place of each encrypted one.
+
+    Args:
+        value: As it stands in events and checkpoints.
+    """
+    if isinstance(value, Mapping):
+        if value.get(_SIGNATURE_KEY) == _SECRET_SIGNATURE:
+            return SECRET
+        return {key: masked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return value

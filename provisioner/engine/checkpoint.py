@@ -14,12 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from provisioner.engine.changes import STACK_TYPE
-
-SECRET = "[secret]"  # noqa: S105 - what is shown instead of one
-# Pulumi's `resource.SigKey` and `resource.SecretSig`: how a value says that it is encrypted.
-_SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
-_SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public constant
+from provisioner.engine.changes import STACK_TYPE, masked
 
 
 class CheckpointError(ValueError):
@@ -181,8 +176,8 @@ def _resource(item: Mapping[str, Any]) -> Resource:
         custom=bool(item.get("custom", False)),
         id=str(item.get("id", "")),
         parent=str(item.get("parent", "")),
-        inputs=_masked(item.get("inputs") or {}),
-        outputs=_masked(item.get("outputs") or {}),
+        inputs=masked(item.get("inputs") or {}),
+        outputs=masked(item.get("outputs") or {}),
     )
 
 
@@ -199,13 +194,3 @@ def edited(
     latest = {**checkpoint.deployment, "resources": list(resources), "pending_operations": list(pending_operations)}
     inner = {**checkpoint.document["checkpoint"], "latest": latest}
     return json.dumps({**checkpoint.document, "checkpoint": inner}, separators=(",", ":")).encode()
-
-
-def _masked(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if value.get(_SIGNATURE_KEY) == _SECRET_SIGNATURE:
-            return SECRET
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_masked(item) for item in value]
-    return value
