@@ -37,7 +37,7 @@ class _ListByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_ListByDefault,
-    help="Show which deployed agent serves which task type; `list` is meant when no verb is given.",
+    help="Show which deployed agent serves which task type.\n\nWithout a verb, `list` is meant.",
     rich_markup_mode=None,
 )
 
@@ -75,11 +75,20 @@ DomainOption = Annotated[
 IntervalOption = Annotated[
     str | None,
     typer.Option(
-        "--poll-interval", help="Time between two rounds, such as 10s; else the file's.", rich_help_panel=_WATCHING
+        "--poll-interval",
+        metavar="DURATION",
+        help="Time between two rounds, such as 10s; else the file's.",
+        rich_help_panel=_WATCHING,
     ),
 ]
 StaleOption = Annotated[
-    str, typer.Option("--stale-after", help="How long a silent agent keeps its entries.", rich_help_panel=_WATCHING)
+    str,
+    typer.Option(
+        "--stale-after",
+        metavar="DURATION",
+        help="How long a silent agent keeps its entries.",
+        rich_help_panel=_WATCHING,
+    ),
 ]
 AgentCaOption = Annotated[
     Path | None,
@@ -276,7 +285,10 @@ def check_entries(
     agent_cert: AgentCertOption = None,
     agent_key: AgentKeyOption = None,
 ) -> int:
-    """Judge a propeller's entries for agents: needed, unnecessary, shadowed or wrong; 1 when any is wrong."""
+    """Judge a propeller's entries for agents by what they announce.
+
+    Each entry is needed, unnecessary, shadowed or wrong. Exit code 1 when any is wrong.
+    """
     from dataclasses import asdict
 
     from provisioner.registry.check import Verdict, judge_files
@@ -315,10 +327,12 @@ def gateway(
     ] = None,
     drain_timeout: Annotated[
         str | None,
-        typer.Option(help="Time for calls in flight after SIGTERM; else $PROVISIONER_DRAIN_TIMEOUT seconds."),
+        typer.Option(
+            metavar="DURATION", help="Time for calls in flight after SIGTERM; else $PROVISIONER_DRAIN_TIMEOUT seconds."
+        ),
     ] = None,
     connect_wait: Annotated[
-        str, typer.Option(help="How long CreateTask waits for a connection before it fails.")
+        str, typer.Option(metavar="DURATION", help="How long CreateTask waits for a connection before it fails.")
     ] = "5s",
     max_message_size: Annotated[int, typer.Option(min=1, help="Largest message that is taken, in MiB.")] = 64,
     name: Annotated[
@@ -343,7 +357,10 @@ def gateway(
     agent_cert: AgentCertOption = None,
     agent_key: AgentKeyOption = None,
 ) -> int:
-    """Serve all agents on one endpoint and send each call to the one that serves its task type, until SIGTERM."""
+    """Serve all agents on one endpoint, routed by task type.
+
+    Runs until SIGTERM. SIGHUP reads the configuration again.
+    """
     from provisioner import logs
     from provisioner.registry.server import GatewayOptions, serve
     from provisioner.settings import load

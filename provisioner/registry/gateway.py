@@ -9,8 +9,8 @@ over unchanged) would otherwise go round for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any, NoReturn
 
 import grpc
@@ -68,6 +68,9 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._table = table
         self._name = name
         self._opened = asyncio.Event()
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._handlers = {method.path: self._handler(method) for method in FORWARDED.values()}
         self._handlers[f"/{METADATA_SERVICE}/ListAgents"] = grpc.unary_unary_rpc_method_handler(
             self._list_agents,
@@ -84,24 +87,42 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Let calls through, once there is a table; until then they wait, so that no type is unknown too early."""
         self._opened.set()
 
+    async def wait_idle(self) -> None:
+        """Wait until no call is being forwarded."""
+        await self._idle.wait()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        self._active += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._active -= 1
+            if self._active == 0:
+                self._idle.set()
+
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """The handler of a path, or None when it is not ours; called by gRPC."""
         return self._handlers.get(handler_call_details.method)
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
-            caller = await self._caller(context)
-            return await _answered(self._forwarder.unary(method, request, caller), context)
+            with self._running():
+                caller = await self._caller(context)
+                return await _answered(self._forwarder.unary(method, request, caller), context)
 
         async def server_stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
-            caller = await self._caller(context)
-            async for message in _streamed(self._forwarder.server_stream(method, request, caller), context):
-                yield message
+            with self._running():
+                caller = await self._caller(context)
+                async for message in _streamed(self._forwarder.server_stream(method, request, caller), context):
+                    yield message
 
         async def both_stream(requests: AsyncIterator[bytes], context: _Context) -> AsyncIterator[bytes]:
-            caller = await self._caller(context)
-            async for message in _streamed(self._forwarder.both_stream(method, requests, caller), context):
-                yield message
+            with self._running():
+                caller = await self._caller(context)
+                async for message in _streamed(self._forwarder.both_stream(method, requests, caller), context):
+                    yield message
 
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(unary)

@@ -35,6 +35,7 @@ from provisioner.registry.wire import SERVICES
 log = structlog.get_logger(__name__)
 
 DEFAULT_NAME = "provisioner-gateway"
+_LAST_ANSWER = 1.0  # seconds for an answer that is complete to leave
 
 
 @dataclass(frozen=True)
@@ -188,21 +189,24 @@ async def serve(options: GatewayOptions, *, started: Callable[[Addresses], None]
     try:
         await stop.wait()
     finally:
-        await _drain(server, state, options.drain_timeout, hurry)
+        await _drain(server, state, gateway, options.drain_timeout, hurry)
         rounds.cancel()
         with suppress(asyncio.CancelledError):
             await rounds
         await pool.close()
 
 
-async def _drain(server: grpc.aio.Server, state: _Health, grace: float, hurry: asyncio.Event) -> None:
+async def _drain(server: grpc.aio.Server, state: _Health, gateway: Gateway, grace: float, hurry: asyncio.Event) -> None:
     log.info("gateway stops", drain_timeout=grace)
     await state.set(False)
+    # New calls are refused from here on.
     stopping = asyncio.create_task(server.stop(grace))
-    hurrying = asyncio.create_task(hurry.wait())
-    await asyncio.wait((stopping, hurrying), return_when=asyncio.FIRST_COMPLETED)
-    if hurrying.done():
-        await server.stop(0)
+    hurrying, idle = asyncio.create_task(hurry.wait()), asyncio.create_task(gateway.wait_idle())
+    await asyncio.wait((stopping, hurrying, idle), return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        # Whoever watches the health service would hold the stop up for the whole grace.
+        await server.stop(0 if hurrying.done() else _LAST_ANSWER)
     hurrying.cancel()
+    idle.cancel()
     await stopping
     log.info("gateway stopped")

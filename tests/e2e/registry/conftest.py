@@ -21,7 +21,7 @@ import grpc
 import pytest
 import yaml
 from flyteidl.admin import agent_pb2
-from flyteidl.core import identifier_pb2, literals_pb2, tasks_pb2
+from flyteidl.core import identifier_pb2, interface_pb2, literals_pb2, tasks_pb2, types_pb2
 from flyteidl.service import agent_pb2_grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
@@ -177,7 +177,12 @@ class Fleet:
         command = [sys.executable, str(HERE / "agents" / "data_service.py"), str(port)]
         return self._add(Process(command, self.folder / "data_service.log", port))
 
-    def flytekit(self, folder: Path | None = None) -> Process:
+    @staticmethod
+    def data_service_custom() -> dict[str, Any]:
+        """The custom part of a task that this connector takes."""
+        return {"name": "graph-store"}
+
+    def flytekit(self) -> Process:
         """`pyflyte serve connector` with the connectors that flytekit ships."""
         port = free_port()
         pyflyte = str(Path(sys.executable).with_name("pyflyte"))
@@ -221,16 +226,38 @@ def write_config(path: Path, block: dict[str, Any], name: str = "agent-service")
     return path
 
 
-def create(task_type: str, version: int = 0, order: str = "", custom: dict[str, Any] | None = None) -> Any:
-    """A CreateTaskRequest as the propeller sends it."""
+def create(
+    task_type: str,
+    version: int = 0,
+    order: str = "",
+    custom: dict[str, Any] | None = None,
+    texts: dict[str, str] | None = None,
+) -> Any:
+    """A CreateTaskRequest as the propeller sends it.
+
+    Args:
+        task_type: Its task type.
+        version: The version of that.
+        order: The output prefix; what an old-style agent is told to do.
+        custom: The template's custom part.
+        texts: Inputs of the task.
+    """
+    literals = {
+        name: literals_pb2.Literal(scalar=literals_pb2.Scalar(primitive=literals_pb2.Primitive(string_value=text)))
+        for name, text in (texts or {}).items()
+    }
     return agent_pb2.CreateTaskRequest(
-        template=template(task_type, version, custom),
-        inputs=literals_pb2.LiteralMap(),
+        template=template(task_type, version, custom, texts),
+        inputs=literals_pb2.LiteralMap(literals=literals),
         output_prefix=order,
     )
 
 
-def template(task_type: str, version: int = 0, custom: dict[str, Any] | None = None) -> tasks_pb2.TaskTemplate:
+def template(
+    task_type: str, version: int = 0, custom: dict[str, Any] | None = None, texts: dict[str, str] | None = None
+) -> tasks_pb2.TaskTemplate:
+    text = interface_pb2.Variable(type=types_pb2.LiteralType(simple=types_pb2.STRING))
+    inputs = interface_pb2.VariableMap(variables=dict.fromkeys(texts or {}, text))
     return tasks_pb2.TaskTemplate(
         id=identifier_pb2.Identifier(
             resource_type=identifier_pb2.TASK, project="p", domain="development", name="t", version="1"
@@ -238,6 +265,7 @@ def template(task_type: str, version: int = 0, custom: dict[str, Any] | None = N
         type=task_type,
         task_type_version=version,
         metadata=tasks_pb2.TaskMetadata(),
+        interface=interface_pb2.TypedInterface(inputs=inputs),
         custom=ParseDict(custom or {}, Struct()),
     )
 
