@@ -70,6 +70,12 @@ class Settings(BaseSettings):
     )
     context: str | None = Field(default=None, description="context in the kubeconfig; else its current one")
     namespace: str = Field(default="default", description="namespace of a service that names none", min_length=1)
+    project: str = Field(
+        default="flytesnacks", description="Flyte project of a service that names none", min_length=1, max_length=63
+    )
+    domain: str = Field(
+        default="development", description="Flyte domain of a service that names none", min_length=1, max_length=63
+    )
     workers: int = Field(
         default_factory=lambda: max(2, min(8, (os.cpu_count() or 2) * 2)),
         ge=1,

@@ -1,48 +1,131 @@
-"""The stack program under the plain `pulumi` command: specification and identity from stack configuration.
+"""The stack program under the plain `pulumi` command: one service, from the stack's configuration or from a file.
 
 config:
-  data-service:identity: {project: flyte, domain: production, ...}   # optional
+  data-service:file: examples/01-smallest.yaml   # or, in the configuration itself:
   data-service:spec:
     image: registry.example.com/team/store:1
     ports: [{name: grpc, port: 9000}]
+  data-service:name: graph                       # the stack's name when there is none
+  data-service:identity: {stack: graph-t74whaj3ye, ...}   # written by `provisioner checkout`
+
+The same input as a service of the connector or of `provisioner apply` has gives
+the same objects, so a stack of theirs shows no change here.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 import pulumi
+from pydantic import SecretStr
 
-from provisioner.errors import Problem, SpecError
+from provisioner import settings
+from provisioner.errors import Problem, SpecError, UsageError
 from provisioner.identity import Identity, for_name
-from provisioner.resources import program
-from provisioner.spec import parse_spec
+from provisioner.passphrase import passphrase, read_passphrase
+from provisioner.resources.component import program
+from provisioner.sealing import Sealer
+from provisioner.spec import DataServiceSpec, parse_spec
+from provisioner.spec.documents import Metadata, ServiceDocument, parse_documents
 from provisioner.spec.load import is_service_name
 
-# Where a service belongs that nobody placed; Flyte's own defaults.
-DEFAULT_PROJECT = "flytesnacks"
-DEFAULT_DOMAIN = "development"
+
+@dataclass(frozen=True)
+class StackConfig:
+    """What the configuration of one stack says.
+
+    Attributes:
+        stack: Name of the stack.
+        name: `data-service:name`, or None.
+        namespace: `data-service:namespace`, or None.
+        identity: `data-service:identity`.
+        spec: `data-service:spec`, or None.
+        file: `data-service:file`, or None.
+    """
+
+    stack: str
+    name: str | None = None
+    namespace: str | None = None
+    identity: Mapping[str, Any] | None = None
+    spec: Any = None
+    file: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Where it stands, for errors."""
+        return f"Pulumi.{self.stack}.yaml"
 
 
-def _identity(config: pulumi.Config) -> Identity:
-    name = config.get("name") or pulumi.get_stack()
-    source = f"Pulumi.{pulumi.get_stack()}.yaml"
+def service(config: StackConfig, root: Path, defaults: settings.Settings) -> tuple[Identity, DataServiceSpec]:
+    """The service that a configuration describes.
+
+    Args:
+        config: The stack's configuration.
+        root: Folder that a file is relative to.
+        defaults: Project, domain and namespace of a service that names none.
+
+    Raises:
+        SpecError: It is not valid; every problem is named.
+        UsageError: The file cannot be read.
+    """
+    if (config.spec is None) == (config.file is None):
+        problem = Problem("data-service:spec", "", "required: the specification, or data-service:file with its path")
+        raise SpecError([problem], source=config.source)
+    if config.file is not None:
+        document = _from_file(root / config.file, config)
+        return _identity(config, document.metadata, defaults), document.spec
+    name = config.name or config.stack
     if not is_service_name(name):
-        raise SpecError(
-            [Problem("data-service:name", repr(name), "up to 52 of a-z, 0-9 and dashes, starting with a letter")],
-            source=source,
-        )
-    identity = for_name(DEFAULT_PROJECT, DEFAULT_DOMAIN, namespace=config.get("namespace") or "default", name=name)
-    identity = replace(identity, stack=pulumi.get_stack())
-    given = config.get_object("identity") or {}
+        accepted = "up to 52 of a-z, 0-9 and dashes, starting with a letter"
+        raise SpecError([Problem("data-service:name", repr(name), accepted)], source=config.source)
+    identity = _identity(config, Metadata(name=name, namespace=config.namespace), defaults)
+    return identity, parse_spec(config.spec, source=config.source)
+
+
+def _from_file(path: Path, config: StackConfig) -> ServiceDocument:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"data-service:file: {path} cannot be read: {error}") from error
+    documents = parse_documents(text, source=str(path))
+    chosen = [document for document in documents if config.name in (None, document.metadata.name)]
+    if len(chosen) != 1:
+        names = ", ".join(document.metadata.name for document in documents)
+        problem = Problem("data-service:name", repr(config.name or ""), f"the name of one service in {path}: {names}")
+        raise SpecError([problem], source=config.source)
+    return chosen[0]
+
+
+def _identity(config: StackConfig, metadata: Metadata, defaults: settings.Settings) -> Identity:
+    identity = for_name(
+        metadata.project or defaults.project,
+        metadata.domain or defaults.domain,
+        namespace=config.namespace or metadata.namespace or defaults.namespace,
+        name=metadata.name,
+    )
+    given = config.identity or {}
     known = [field.name for field in fields(Identity)]
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise SpecError(
-            [Problem(f"data-service:identity.{key}", "", f"unknown; known are {', '.join(known)}") for key in unknown],
-            source=source,
-        )
-    return Identity(**{**asdict(identity), **given})
+    problems = [
+        Problem(f"data-service:identity.{key}", "", f"unknown; known are {', '.join(known)}")
+        for key in sorted(set(given) - set(known))
+    ]
+    if problems:
+        raise SpecError(problems, source=config.source)
+    # Whatever else is said, the objects are labelled with the stack that they are in.
+    return Identity(**{**asdict(replace(identity, stack=config.stack)), **{key: str(given[key]) for key in given}})
+
+
+def _passphrase() -> SecretStr:
+    """The passphrase that this `pulumi` was given."""
+    if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
+        return SecretStr(os.environ["PULUMI_CONFIG_PASSPHRASE"])
+    if "PULUMI_CONFIG_PASSPHRASE_FILE" in os.environ:
+        return read_passphrase(Path(os.environ["PULUMI_CONFIG_PASSPHRASE_FILE"]))
+    return passphrase(settings.load())
 
 
 def program_from_config() -> None:
@@ -50,10 +133,17 @@ def program_from_config() -> None:
 
     Raises:
         SpecError: The configuration is not valid; every problem is named.
+        ProvisionerError: A file or a secret of it cannot be read.
     """
-    config = pulumi.Config("data-service")
-    source = f"Pulumi.{pulumi.get_stack()}.yaml"
-    document = config.get_object("spec")
-    if document is None:
-        raise SpecError([Problem("data-service:spec", "", "required: the service's specification")], source=source)
-    program(_identity(config), parse_spec(document, source=source))()
+    values = pulumi.Config("data-service")
+    config = StackConfig(
+        stack=pulumi.get_stack(),
+        name=values.get("name") or None,
+        namespace=values.get("namespace") or None,
+        identity=values.get_object("identity"),
+        spec=values.get_object("spec"),
+        file=values.get("file") or None,
+    )
+    identity, spec = service(config, Path(pulumi.runtime.get_root_directory()), settings.load())
+    sealer = Sealer(_passphrase)
+    program(identity, sealer.sealed(spec, identity.stack), sealer)()

@@ -6,6 +6,7 @@ canonical JSON and so equal hashes, on every machine and in every version.
 
 from provisioner.spec.container import (
     EnvFrom,
+    EnvSecret,
     ExecAction,
     HTTPGetAction,
     Port,
@@ -23,6 +24,7 @@ __all__ = [
     "DataServiceSpec",
     "Duration",
     "EnvFrom",
+    "EnvSecret",
     "ExecAction",
     "HTTPGetAction",
     "Port",

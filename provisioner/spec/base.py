@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -84,7 +97,86 @@ EnvName = Annotated[str, _matches(re.compile(r"[ -<>-~]+"), "printable ASCII cha
 Count = Annotated[Integer, Field(ge=1, le=3600)]
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A rule over several fields that does not hold.
+
+    Attributes:
+        place: The field at fault, from this model on, as users write it.
+        accepted: What must be there, as a phrase after "must be".
+    """
+
+    place: tuple[str | int, ...]
+    accepted: str
+
+
 class Model(BaseModel):
-    """Base of all parts: frozen, camelCase outside, unknown fields refused."""
+    """Base of all parts: frozen, camelCase outside, unknown fields refused.
+
+    A part with rules over several fields overrides `rules`. All that do not
+    hold are reported together, and with the fields that are wrong in
+    themselves, so that a document is corrected in one go.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    # Values for required fields that are wrong, with which the rules over the others can still be checked.
+    stand_ins: ClassVar[Mapping[str, Any]] = {}
+
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:  # noqa: ARG002 - for those who override it
+        """The rules that do not hold.
+
+        Args:
+            wrong: Fields with a wrong value, in whose place a default or a
+                stand-in stands; as users write them.
+        """
+        return iter(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            value = handler(data)
+        except ValidationError as error:
+            broken = cls._rules_of_the_rest(data, handler, error)
+            if not broken:
+                raise
+            details = [_init_details(item) for item in error.errors()]
+            raise ValidationError.from_exception_data(cls.__name__, [*details, *_details(broken, data)]) from error
+        broken = list(value.rules())
+        if broken:
+            raise ValidationError.from_exception_data(cls.__name__, _details(broken, data))
+        return value
+
+    @classmethod
+    def _rules_of_the_rest(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], error: ValidationError
+    ) -> list[Broken]:
+        """The rules that do not hold among the fields that are right in themselves."""
+        if not isinstance(data, Mapping):
+            return []
+        wrong = frozenset(str(item["loc"][0]) for item in error.errors() if item["loc"])
+        names = {name for name, field in cls.model_fields.items() if {name, field.alias} & wrong}
+        rest = {key: value for key, value in data.items() if key not in wrong and key not in names}
+        stand_ins = {name: value for name, value in cls.stand_ins.items() if name in names}
+        try:
+            return list(handler({**rest, **stand_ins}).rules(wrong))
+        except ValidationError:
+            return []
+
+
+def _details(broken: Iterable[Broken], data: Any) -> list[InitErrorDetails]:
+    return [
+        InitErrorDetails(
+            type=PydanticCustomError("rule", "{accepted}", {"accepted": item.accepted}), loc=item.place, input=data
+        )
+        for item in broken
+    ]
+
+
+def _init_details(item: ErrorDetails) -> InitErrorDetails:
+    context = item.get("ctx", {})
+    if item["type"] == "rule":
+        kind: str | PydanticCustomError = PydanticCustomError("rule", "{accepted}", context)
+        return InitErrorDetails(type=kind, loc=item["loc"], input=item["input"])
+    return InitErrorDetails(type=item["type"], loc=item["loc"], input=item["input"], ctx=context)

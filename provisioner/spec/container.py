@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, SecretStr, Tag, field_serializer, field_validator
 
 from provisioner.spec.base import (
+    Broken,
     Count,
     DNSSubdomain,
     Integer,
@@ -34,18 +35,18 @@ class ResourceRequirements(Model):
     requests: dict[LabelKey, Quantity] = Field(default_factory=dict, description="resource name -> quantity")
     limits: dict[LabelKey, Quantity] = Field(default_factory=dict, description="resource name -> quantity")
 
-    @model_validator(mode="after")
-    def _limits_hold_requests(self) -> Self:
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:  # noqa: ARG002
+        """Limits hold requests; extended resources (GPUs) cannot be overcommitted."""
         for name, request in self.requests.items():
             limit = self.limits.get(name)
-            if limit is not None and parse_quantity(limit) < parse_quantity(request):
-                raise ValueError(f"a limit of {name} that is at least its request ({request}), not {limit}")
-            # Extended resources (GPUs) cannot be overcommitted: request and limit must be equal.
             if "/" in name and limit is None:
-                raise ValueError(f"a limit of {name} as well: extended resources need one")
-            if "/" in name and limit is not None and parse_quantity(limit) != parse_quantity(request):
-                raise ValueError(f"a limit of {name} equal to its request ({request}), not {limit}")
-        return self
+                yield Broken(("limits", name), "given as well: extended resources need a limit equal to their request")
+            elif limit is None:
+                continue
+            elif "/" in name and parse_quantity(limit) != parse_quantity(request):
+                yield Broken(("limits", name), f"equal to the request of {request}, not {limit}")
+            elif parse_quantity(limit) < parse_quantity(request):
+                yield Broken(("limits", name), f"at least the request of {request}, not {limit}")
 
 
 class SecretKeyRef(Model):
@@ -61,12 +62,43 @@ class EnvFrom(Model):
     secret_key_ref: SecretKeyRef = Field(description="a key of an existing Secret")
 
 
+class EnvSecret(Model):
+    """A variable whose value is a secret: it is kept in a Kubernetes Secret of the service, and in no other place.
+
+    It is written as `secret`. Before it leaves the process that read it, it is
+    sealed (`provisioner.sealing`): what is stored or sent holds `sealed` alone.
+    """
+
+    secret: SecretStr | None = Field(default=None, description="the value itself")
+    sealed: str | None = Field(
+        default=None, pattern=r"^v1:[-_A-Za-z0-9]+$", description="the value as this provisioner sealed it"
+    )
+
+    @field_validator("secret")
+    @classmethod
+    def _possible(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and "\0" in value.get_secret_value():
+            raise ValueError("a text without the character NUL, which no variable can hold")
+        return value
+
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Exactly one form."""
+        if not wrong and (self.secret is None) == (self.sealed is None):
+            yield Broken((), "exactly one of secret and sealed")
+
+    @field_serializer("secret", when_used="unless-none")
+    def _never_in_clear(self, _: SecretStr) -> str:
+        raise ValueError("a secret must be sealed before it is written anywhere")
+
+
 def _env_kind(value: Any) -> str:
+    if isinstance(value, EnvSecret) or (isinstance(value, Mapping) and ("secret" in value or "sealed" in value)):
+        return "secret"
     return "reference" if isinstance(value, Mapping | EnvFrom) else "text"
 
 
 EnvValue = Annotated[
-    Annotated[str, Tag("text")] | Annotated[EnvFrom, Tag("reference")],
+    Annotated[str, Tag("text")] | Annotated[EnvFrom, Tag("reference")] | Annotated[EnvSecret, Tag("secret")],
     Discriminator(_env_kind),
 ]
 
@@ -105,11 +137,12 @@ class Probe(Model):
     failure_threshold: Count = Field(default=3, description="failures in a row that count")
     success_threshold: Count = Field(default=1, description="successes in a row that count")
 
-    @model_validator(mode="after")
-    def _one_action(self) -> Self:
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Exactly one action."""
+        if wrong & {"httpGet", "tcpSocket", "exec"}:
+            return
         if sum(action is not None for action in (self.http_get, self.tcp_socket, self.exec)) != 1:
-            raise ValueError("exactly one of httpGet, tcpSocket and exec")
-        return self
+            yield Broken((), "exactly one of httpGet, tcpSocket and exec")
 
     @property
     def port(self) -> int | str | None:

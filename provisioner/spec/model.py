@@ -8,16 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from provisioner.spec.base import DNSSubdomain, EnvName, Image, Integer, LabelKey, LabelValue, Model
-from provisioner.spec.container import EnvValue, Port, Probe, ResourceRequirements
+from provisioner.spec.base import Broken, DNSSubdomain, EnvName, Image, Integer, LabelKey, LabelValue, Model
+from provisioner.spec.container import EnvSecret, EnvValue, Port, Probe, ResourceRequirements
 from provisioner.spec.duration import Duration
+from provisioner.spec.lifecycle import Drift
 from provisioner.spec.scheduling import Affinity, Toleration, TopologySpread
 from provisioner.spec.storage import DisruptionBudget, Share, Volume, VolumeRetention
+
+# Kubernetes' IsConfigMapKey: what a key of a Secret may be.
+_SECRET_KEY = re.compile(r"(?!\.$)[-._A-Za-z0-9]{1,253}")
+
+
+def _unlike(items: Sequence[Any], field: str, key: str, value: Callable[[Any], object]) -> Iterator[Broken]:
+    """Items that repeat what an earlier one has."""
+    seen: set[object] = set()
+    for index, item in enumerate(items):
+        if value(item) in seen:
+            yield Broken((field, index, key), f"different from that of the other {field}")
+        seen.add(value(item))
 
 
 class DataServiceSpec(Model):
@@ -73,35 +88,40 @@ class DataServiceSpec(Model):
     )
     start_deadline: Duration = Field(default=1800, description="time for all replicas to be ready, else it has failed")
     ttl: Duration | None = Field(default=None, description="lifetime, after which it is destroyed; none: its owner's")
+    deletion_policy: Literal["Delete", "Retain"] = Field(
+        default="Delete",
+        description="what becomes of it when its owner has ended; Retain keeps it until its ttl or a deletion",
+    )
+    drift: Drift = Field(default_factory=Drift, description="what is done about changes that others make")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        self._check_volumes()
+    stand_ins: ClassVar[Mapping[str, Any]] = {"image": "stand-in", "ports": ({"name": "stand-in", "port": 1},)}
+
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Names that differ, probes of declared ports, an update that can begin."""
+        yield from _unlike(self.ports, "ports", "name", lambda port: port.name)
+        yield from _unlike(self.ports, "ports", "port", lambda port: (port.port, port.protocol))
+        yield from _unlike(self.volumes, "volumes", "name", lambda volume: volume.name)
+        yield from _unlike(self.volumes, "volumes", "mountPath", lambda volume: volume.mount_path)
+        for name, value in self.env.items():
+            # The variable's name is the key in the Secret (Kubernetes' IsConfigMapKey).
+            if isinstance(value, EnvSecret) and (_SECRET_KEY.fullmatch(name) is None or name.startswith("..")):
+                yield Broken(("env", name), "called with letters, digits, '-', '_' and '.' to hold a secret")
+        yield from self._probe_rules(known="ports" not in wrong)
+        if self.max_unavailable in (0, "0%"):
+            yield Broken(("maxUnavailable",), "at least 1, else no update could begin")
+
+    def _probe_rules(self, *, known: bool) -> Iterator[Broken]:
         names = [port.name for port in self.ports]
-        if len(set(names)) != len(names):
-            raise ValueError("ports: names that differ from each other")
-        numbers = [(port.port, port.protocol) for port in self.ports]
-        if len(set(numbers)) != len(numbers):
-            raise ValueError("ports: numbers that differ from each other within a protocol")
         declared = {*names, *(port.port for port in self.ports if port.protocol == "TCP")}
         for field in ("readiness_probe", "liveness_probe", "startup_probe"):
             probe: Probe | None = getattr(self, field)
             if probe is None:
                 continue
-            if probe.port is not None and probe.port not in declared:
-                known = ", ".join(names)
-                raise ValueError(f"{to_camel(field)}: a declared port ({known}), not {probe.port!r}")
+            if known and probe.port is not None and probe.port not in declared:
+                place = (to_camel(field), "httpGet" if probe.http_get else "tcpSocket", "port")
+                yield Broken(place, f"a declared port ({', '.join(names)}), not {probe.port!r}")
             if field != "readiness_probe" and probe.success_threshold != 1:
-                raise ValueError(f"{to_camel(field)}.successThreshold: 1, Kubernetes accepts no other")
-        return self
-
-    def _check_volumes(self) -> None:
-        for field in ("name", "mount_path"):
-            values = [getattr(volume, field) for volume in self.volumes]
-            if len(set(values)) != len(values):
-                raise ValueError(f"volumes: a {to_camel(field)} each that differs from the others")
-        if self.max_unavailable in (0, "0%"):
-            raise ValueError("maxUnavailable: at least 1, else no update could begin")
+                yield Broken((to_camel(field), "successThreshold"), "1, Kubernetes accepts no other")
 
     def document(self) -> dict[str, Any]:
         """The specification as plain data, without what has its default value."""

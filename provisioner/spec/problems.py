@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from provisioner.errors import Problem
 
 _SHOWN = 60
-_FIELD = re.compile(r"[a-zA-Z]+(\.[a-zA-Z]+)*")
 # Values below these fields may be credentials that somebody put there by mistake.
 _HIDDEN = ("env",)
 
@@ -42,19 +40,19 @@ def _untagged(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """The names a user may write in the mapping at `location` (its last part is the unknown name)."""
-    current = model
+    current = [model]
     for part in location[:-1]:
         if isinstance(part, str):
             # A part that is no field is the key of a mapping, such as a variable's name.
-            current = _nested(current, part) or current
-    return [field.alias or name for name, field in current.model_fields.items()]
+            current = [inner for outer in current for inner in _nested(outer, part)] or current
+    return [field.alias or name for candidate in current for name, field in candidate.model_fields.items()]
 
 
-def _nested(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+def _nested(model: type[BaseModel], name: str) -> list[type[BaseModel]]:
     for key, field in model.model_fields.items():
         if name in (key, field.alias):
-            return next(_models_in(field.annotation), None)
-    return None
+            return list(_models_in(field.annotation))
+    return []
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -72,6 +70,8 @@ def _accepted(kind: str, message: str, name: str, candidates: list[str]) -> str:
         return f"unknown field; known are {', '.join(candidates)}" if candidates else "unknown field"
     if kind == "missing":
         return "required, and not given"
+    if kind == "rule":
+        return f"must be {message}"
     if kind == "value_error":
         return "must be " + message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
@@ -91,16 +91,10 @@ def problems_of(error: ValidationError, model: type[BaseModel], prefix: Sequence
     problems = []
     for item in error.errors():
         location = _untagged(tuple(item["loc"]))
-        kind = item["type"]
-        message = item["msg"]
-        if kind == "value_error" and isinstance(item.get("ctx", {}).get("error"), ValueError):
-            # A rule over several fields names the one at fault: "readinessProbe: a declared port".
-            message = str(item["ctx"]["error"])
-            field, colon, rest = message.partition(": ")
-            if colon and _FIELD.fullmatch(field):
-                location, message = (*location, field), rest
+        kind, message = item["type"], item["msg"]
         accepted = _accepted(kind, message, str(location[-1]) if location else "", _fields_at(model, location))
-        value = "" if kind in ("missing", "extra_forbidden") else _shown(item["input"], location)
+        # A rule names the values that it is about.
+        value = "" if kind in ("missing", "extra_forbidden", "rule") else _shown(item["input"], location)
         problems.append((location, Problem(_path((*prefix, *location)), value, accepted)))
     # pydantic counts wrong items as missing ones: "at least 1 item" under a list with one wrong item.
     parents = {location[:length] for location, _ in problems for length in range(len(location))}

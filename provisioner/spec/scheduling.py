@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from provisioner.spec.base import Integer, LabelKey, LabelValue, Model
+from provisioner.spec.base import Broken, Integer, LabelKey, LabelValue, Model
 
 
 class Toleration(Model):
@@ -19,13 +20,12 @@ class Toleration(Model):
         default=None, description="taint's effect; none matches all"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Key, operator and value fit together."""
         if self.operator == "Exists" and self.value:
-            raise ValueError("no value with operator Exists")
-        if self.key is None and self.operator != "Exists":
-            raise ValueError("operator Exists when there is no key")
-        return self
+            yield Broken(("value",), "left out with operator Exists")
+        if self.key is None and self.operator != "Exists" and not wrong:
+            yield Broken(("operator",), "Exists when there is no key")
 
 
 class Requirement(Model):
@@ -35,15 +35,16 @@ class Requirement(Model):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="how it is compared")
     values: tuple[LabelValue, ...] = Field(default=(), description="values for In, NotIn, Gt and Lt")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Values fit the operator."""
+        if "values" in wrong:
+            return
         if self.operator in ("Exists", "DoesNotExist") and self.values:
-            raise ValueError(f"values: none with operator {self.operator}")
+            yield Broken(("values",), f"left out with operator {self.operator}")
         if self.operator in ("In", "NotIn") and not self.values:
-            raise ValueError(f"values: at least one with operator {self.operator}")
+            yield Broken(("values",), f"at least one with operator {self.operator}")
         if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and self.values[0].lstrip("-").isdecimal()):
-            raise ValueError(f"values: exactly one whole number with operator {self.operator}")
-        return self
+            yield Broken(("values",), f"exactly one whole number with operator {self.operator}")
 
 
 class NodeTerm(Model):

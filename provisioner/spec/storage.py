@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator
 
-from provisioner.spec.base import DNSLabel, DNSSubdomain, Model, integral
+from provisioner.spec.base import Broken, DNSLabel, DNSSubdomain, Model, integral
 from provisioner.spec.quantity import Quantity
 
 
@@ -57,11 +58,10 @@ class Volume(Model):
     claim: ClaimTemplate | None = Field(default=None, description="a volume of its own for each replica")
     empty_dir: EmptyDir | None = Field(default=None, description="scratch space")
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.claim is None) == (self.empty_dir is None):
-            raise ValueError("exactly one of claim and emptyDir")
-        return self
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Exactly one source."""
+        if not wrong & {"claim", "emptyDir"} and (self.claim is None) == (self.empty_dir is None):
+            yield Broken((), "exactly one of claim and emptyDir")
 
 
 class VolumeRetention(Model):
@@ -77,8 +77,7 @@ class DisruptionBudget(Model):
     min_available: Share | None = Field(default=None, description="replicas that must stay")
     max_unavailable: Share | None = Field(default=None, description="replicas that may be away")
 
-    @model_validator(mode="after")
-    def _one_bound(self) -> Self:
-        if (self.min_available is None) == (self.max_unavailable is None):
-            raise ValueError("exactly one of minAvailable and maxUnavailable")
-        return self
+    def rules(self, wrong: frozenset[str] = frozenset()) -> Iterator[Broken]:
+        """Exactly one bound."""
+        if not wrong and (self.min_available is None) == (self.max_unavailable is None):
+            yield Broken((), "exactly one of minAvailable and maxUnavailable")

@@ -43,6 +43,42 @@ def test_all_problems_are_reported_at_once():
     }
 
 
+def test_rules_over_several_fields_are_reported_with_the_fields_that_are_wrong_in_themselves():
+    found = problems(
+        {
+            "image": "A B",
+            "ports": [{"name": "grpc", "port": 9000}],
+            "replicas": "three",
+            "readinessProbe": {"tcpSocket": {"port": "http"}},
+            "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+            "maxUnavailable": 0,
+            "volumes": [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "b", "emptyDir": {}}],
+        }
+    )
+    assert set(found) == {
+        "image",
+        "replicas",
+        "readinessProbe.tcpSocket.port",
+        "resources.limits.cpu",
+        "resources.limits.memory",
+        "maxUnavailable",
+        "volumes[0]",
+        "volumes[1].mountPath",
+    }
+
+
+def test_a_probe_is_not_blamed_for_ports_that_are_wrong():
+    found = problems(
+        {
+            "image": "a",
+            "ports": [{"name": "GRPC", "port": 9000}],
+            "readinessProbe": {"tcpSocket": {"port": "grpc"}},
+            "maxUnavailable": 0,
+        }
+    )
+    assert set(found) == {"ports[0].name", "maxUnavailable"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "suggestion"),
     [
@@ -64,17 +100,31 @@ def test_misspelt_field_inside_a_nested_part():
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"readinessProbe": {"tcpSocket": {"port": "http"}}}, "readinessProbe"),
+        ({"readinessProbe": {"tcpSocket": {"port": "http"}}}, "readinessProbe.tcpSocket.port"),
         ({"livenessProbe": {"tcpSocket": {"port": "grpc"}, "successThreshold": 2}}, "livenessProbe.successThreshold"),
         ({"readinessProbe": {}}, "readinessProbe"),
         ({"readinessProbe": {"tcpSocket": {"port": "grpc"}, "exec": {"command": ["true"]}}}, "readinessProbe"),
-        ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "500m"}}}, "resources"),
-        ({"resources": {"requests": {"nvidia.com/gpu": 1}}}, "resources"),
-        ({"resources": {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}}, "resources"),
-        ({"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}, "ports"),
-        ({"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]}, "ports"),
+        ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "500m"}}}, "resources.limits.cpu"),
+        ({"resources": {"requests": {"nvidia.com/gpu": 1}}}, "resources.limits.nvidia.com/gpu"),
+        (
+            {"resources": {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}},
+            "resources.limits.nvidia.com/gpu",
+        ),
+        ({"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}, "ports[1].name"),
+        ({"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]}, "ports[1].port"),
+        ({"volumes": [{"name": "a", "mountPath": "/a"}]}, "volumes[0]"),
+        ({"volumes": [{"name": n, "mountPath": "/a", "emptyDir": {}} for n in "ab"]}, "volumes[1].mountPath"),
+        ({"volumes": [{"name": "a", "mountPath": m, "emptyDir": {}} for m in ("/a", "/b")]}, "volumes[1].name"),
+        ({"disruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}, "disruptionBudget"),
+        ({"maxUnavailable": "0%"}, "maxUnavailable"),
+        ({"drift": {"ignore": ["env"]}}, "drift.ignore[0]"),
         ({"labels": {"data-service-provisioner/stack": "mine"}}, "labels.data-service-provisioner/stack"),
-        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "tolerations[0]"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "tolerations[0].value"),
+        ({"tolerations": [{"value": "b"}]}, "tolerations[0].operator"),
+        (
+            {"affinity": {"nodeRequired": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}},
+            "affinity.nodeRequired[0].matchExpressions[0].values",
+        ),
         ({"command": "sleep 1"}, "command"),
         ({"replicas": 1.5}, "replicas"),
         ({"replicas": True}, "replicas"),

@@ -1,0 +1,151 @@
+"""What a data service consists of on Kubernetes, as pure functions of identity and specification.
+
+The same input gives the same objects whoever runs the program: the connector,
+the janitor, or `pulumi preview` by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from provisioner.identity import (
+    ANNOTATION_DELETION_POLICY,
+    ANNOTATION_OWNER,
+    ANNOTATION_SPEC_HASH,
+    ANNOTATION_START_DEADLINE,
+    ANNOTATION_TTL,
+    Identity,
+)
+from provisioner.resources import pod
+from provisioner.spec import DataServiceSpec, format_duration
+
+# Readiness is judged from the shared watch, not by one watch of the whole
+# namespace per provider process.
+_SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+
+
+def _annotations(identity: Identity, spec: DataServiceSpec) -> dict[str, str]:
+    annotations = {
+        **spec.annotations,
+        **_SKIP_AWAIT,
+        ANNOTATION_SPEC_HASH: spec.digest(),
+        ANNOTATION_OWNER: ":".join((identity.project, identity.domain, identity.owner)),
+        ANNOTATION_START_DEADLINE: format_duration(spec.start_deadline),
+    }
+    if spec.ttl is not None:
+        annotations[ANNOTATION_TTL] = format_duration(spec.ttl)
+    if spec.deletion_policy != "Delete":
+        annotations[ANNOTATION_DELETION_POLICY] = spec.deletion_policy
+    return annotations
+
+
+def _metadata(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
+    return {
+        "name": identity.service,
+        "namespace": identity.namespace,
+        "labels": {**spec.labels, **identity.labels()},
+        "annotations": _annotations(identity, spec),
+    }
+
+
+def service_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
+    """The headless Service, by which each replica has a DNS name of its own.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    return {
+        "metadata": _metadata(identity, spec),
+        "spec": {
+            "clusterIP": "None",
+            # Shards find each other while they start; readiness is asked elsewhere.
+            "publishNotReadyAddresses": True,
+            "selector": identity.selector(),
+            "ports": [
+                {"name": port.name, "port": port.port, "targetPort": port.name, "protocol": port.protocol}
+                for port in spec.ports
+            ],
+        },
+    }
+
+
+def stateful_set_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
+    """The StatefulSet with one pod per replica.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    claims = pod.claims(identity, spec)
+    optional: dict[str, Any] = {}
+    if claims:
+        optional["volumeClaimTemplates"] = claims
+        optional["persistentVolumeClaimRetentionPolicy"] = spec.volume_retention.model_dump(mode="json", by_alias=True)
+    if spec.max_unavailable is not None:
+        optional["updateStrategy"] = {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": spec.max_unavailable},
+        }
+    return {
+        "metadata": _metadata(identity, spec),
+        "spec": {
+            "serviceName": identity.service,
+            "replicas": spec.replicas,
+            "podManagementPolicy": spec.pod_management_policy,
+            "selector": {"matchLabels": identity.selector()},
+            "template": pod.pod_template(identity, spec),
+            **optional,
+        },
+    }
+
+
+def disruption_budget_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any] | None:
+    """The PodDisruptionBudget, or None when the specification asks for none.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    if spec.disruption_budget is None:
+        return None
+    bound = spec.disruption_budget.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {
+        "metadata": _metadata(identity, spec),
+        "spec": {"selector": {"matchLabels": identity.selector()}, **bound},
+    }
+
+
+def secret_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any] | None:
+    """The Secret with the values of the variables marked secret, or None when there are none.
+
+    The values in it are sealed; who makes the object puts the opened ones in
+    their place.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    sealed = pod.secrets(spec)
+    if not sealed:
+        return None
+    return {"metadata": _metadata(identity, spec), "type": "Opaque", "data": sealed}
+
+
+def outputs(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:
+    """What the stack tells its users: names, ports and the endpoint of each replica.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is.
+    """
+    return {
+        "name": identity.service,
+        "namespace": identity.namespace,
+        "dnsName": identity.dns_name(),
+        "ports": {port.name: port.port for port in spec.ports},
+        "endpoints": [
+            f"{identity.replica_host(ordinal)}:{port.port}" for ordinal in range(spec.replicas) for port in spec.ports
+        ],
+        "specHash": spec.digest(),
+    }
