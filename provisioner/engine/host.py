@@ -18,6 +18,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +36,8 @@ OnEvent = Callable[[EngineEvent], None]
 _THREADS = 4
 # A checkpoint's worth of outputs can be in one message; 4 MiB is gRPC's default.
 _OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
+
+_PROVIDER_MODULES = ("meta.v1", "core.v1", "apps.v1", "policy.v1")
 
 _log = structlog.get_logger(__name__)
 
@@ -100,6 +104,17 @@ class _Events(events_pb2_grpc.EventsServicer):
         return Empty()
 
 
+@lru_cache(maxsize=1)
+def _load_provider_sdk() -> None:
+    # pulumi_kubernetes loads each of its modules at the first look into it, and two threads that look at once find a
+    # module without its classes.
+    for name in _PROVIDER_MODULES:
+        vars(import_module(f"pulumi_kubernetes.{name}"))
+
+
+_LOADING = threading.Lock()
+
+
 class Host:
     """A gRPC server on loopback for the time of one operation.
 
@@ -115,6 +130,9 @@ class Host:
 
     def __init__(self, program: PulumiFn | None, on_event: OnEvent) -> None:
         self._inline = program is not None
+        if self._inline:
+            with _LOADING:
+                _load_provider_sdk()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-host")
         self._server = grpc.server(self._pool, options=_OPTIONS)
         events_pb2_grpc.add_EventsServicer_to_server(_Events(on_event), self._server)

@@ -120,7 +120,13 @@ def settle(checkpoint: Checkpoint) -> bytes:
         The new checkpoint.
     """
     foreign = set(foreign_objects(checkpoint))
-    resources = [item for item in checkpoint.deployment.get("resources") or () if item["urn"] not in foreign]
+    kept = (item for item in checkpoint.deployment.get("resources") or () if item["urn"] not in foreign)
+    resources = [
+        {**item, "dependencies": [urn for urn in item["dependencies"] if urn not in foreign]}
+        if item.get("dependencies")
+        else item
+        for item in kept
+    ]
     return edited(checkpoint, resources=resources, pending_operations=())
 
 
