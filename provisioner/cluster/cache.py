@@ -236,7 +236,7 @@ class ClusterCache:
                 try:
                     callback(stack)
                 except Exception:  # noqa: BLE001 (logged with its traceback; the watch serves others too)
-                    _log.exception("a subscriber failed", stack=stack)
+                    _log.exception("a subscriber failed", stack_name=stack)
 
     def _count(self) -> None:
         for kind in _KINDS.values():

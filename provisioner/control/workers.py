@@ -125,7 +125,7 @@ class Workers:
 
     def _outcome(self, operation: Operation, cancellation: Cancellation) -> Outcome:
         intent = operation.intent
-        bound = log.bind(stack=intent.key, operation=intent.kind.value, failures=operation.failures)
+        bound = log.bind(stack_name=intent.key, operation=intent.kind.value, failures=operation.failures)
         started = time.monotonic()
         try:
             outcome = self._run(operation, cancellation)

@@ -195,6 +195,6 @@ def _rejected(error: ProvisionerError) -> Rejected:
 def _bound(request: ServiceRequest) -> structlog.stdlib.BoundLogger:
     identity = request.identity
     bound: structlog.stdlib.BoundLogger = log.bind(
-        stack=identity.stack, execution=identity.owner, project=identity.project, domain=identity.domain
+        stack_name=identity.stack, execution=identity.owner, project=identity.project, domain=identity.domain
     )
     return bound
