@@ -17,6 +17,7 @@ from provisioner.cluster.api import (
     CLAIMS,
     NAMESPACES,
     PODS,
+    SECRETS,
     SERVICES,
     STATEFULSETS,
     Call,
@@ -36,11 +37,11 @@ LOG_BYTES = 1 << 20
 # Kubelet may be silent for as long as the container is; this bounds only a lost connection.
 FOLLOW_SECONDS = 3600.0
 # In the order in which they are made; a name is looked up before anything is made.
-_NAMED: tuple[Resource, ...] = (SERVICES, STATEFULSETS, BUDGETS)
+_NAMED: tuple[Resource, ...] = (SERVICES, STATEFULSETS, SECRETS, BUDGETS)
 # The StatefulSet first, else it makes anew what is deleted after it.
-_MADE: tuple[Resource, ...] = (STATEFULSETS, SERVICES, BUDGETS)
-# Only services that ask for one have one; who may not read them cannot have made one.
-_OPTIONAL = frozenset({BUDGETS})
+_MADE: tuple[Resource, ...] = (STATEFULSETS, SERVICES, SECRETS, BUDGETS)
+# Only services that ask for one have one; who may not read them has made none.
+_OPTIONAL = frozenset({SECRETS, BUDGETS})
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ NEEDED: tuple[Permission, ...] = (
     *(Permission(verb, "apps", "statefulsets") for verb in (*_READ, *_WRITE)),
     *(Permission(verb, "", "services") for verb in (*_READ, *_WRITE)),
     *(Permission(verb, "", "pods") for verb in (*_READ, "delete")),
+    *(Permission(verb, "", "secrets", optional=True) for verb in ("get", "list", *_WRITE)),
     *(Permission(verb, "policy", "poddisruptionbudgets", optional=True) for verb in ("get", "list", *_WRITE)),
     Permission("get", "", "pods", "log", optional=True),
     *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "watch")),
