@@ -13,8 +13,11 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from provisioner.errors import Problem, SpecError
 from provisioner.flyte import community
 from provisioner.spec import EnvFrom, Port, Probe, ResourceRequirements, Toleration
+from provisioner.spec.container import EnvSecret
+from provisioner.spec.lifecycle import Drift
 from provisioner.spec.scheduling import Affinity, TopologySpread
 from provisioner.spec.storage import DisruptionBudget, Volume, VolumeRetention
 
@@ -71,6 +74,8 @@ class DataServiceConfig:
     termination_grace_period_seconds: int | None = None
     start_deadline: str | float | None = None
     ttl: str | float | None = None
+    deletion_policy: Literal["Delete", "Retain"] | None = None
+    drift: Drift | None = None
 
     def __new__(cls, **fields: Any) -> Any:
         """Accept the community plugin's names as well."""
@@ -79,7 +84,18 @@ class DataServiceConfig:
         return community.DataServiceConfig(**fields)
 
     def custom(self) -> dict[str, Any]:
-        """The `custom` field of the task template."""
+        """The `custom` field of the task template.
+
+        Raises:
+            SpecError: A secret stands in it. Flyte keeps task templates in
+                clear, and shows them to everybody who may see the project.
+        """
+        secrets = [name for name, value in (self.env or {}).items() if isinstance(value, EnvSecret)]
+        if secrets:
+            accepted = (
+                "a reference to a Secret of the cluster (EnvFrom): Flyte stores and shows task templates in clear"
+            )
+            raise SpecError([Problem(f"env.{name}", "", accepted) for name in secrets], source="DataServiceConfig")
         given = {
             field.name: _plain(getattr(self, field.name))
             for field in dataclasses.fields(self)

@@ -30,7 +30,8 @@ from provisioner.flyte.local import LocalServices
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
 from provisioner.flyte.runtime import RUNTIME, Control, Runtime
 from provisioner.flyte.task import TASK_TYPE
-from provisioner.spec import parse_config
+from provisioner.sealing import Sealer
+from provisioner.spec import DataServiceSpec, parse_config
 
 log = structlog.get_logger(__name__)
 
@@ -75,8 +76,8 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             answered too, and fails for good at the first poll.
 
         Raises:
-            TransientError: In a local run alone: the service cannot be asked
-                for now.
+            TransientError: The passphrase that seals a secret cannot be read;
+                or, in a local run alone, the service cannot be asked for now.
         """
         try:
             content = self._asked(task_template, task_execution_metadata)
@@ -161,13 +162,21 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         if config.existing_release_name is not None:
             return Attached(identity.namespace, config.existing_release_name, outputs)
         assert config.spec is not None  # noqa: S101 - parse_config gives exactly one of the two
-        return Wanted(ServiceRequest(identity, config.spec, self._clock()), outputs)
+        return Wanted(ServiceRequest(identity, _sealed(config.spec, identity.stack), self._clock()), outputs)
 
 
 def _status(control: Control, content: Wanted | Attached) -> Status:
     if isinstance(content, Attached):
         return control.attached(content.namespace, content.service)
     return control.observe(content.request)
+
+
+def _sealed(spec: DataServiceSpec, stack: str) -> DataServiceSpec:
+    try:
+        return Sealer.of(settings.load()).sealed(spec, stack)
+    except PermanentError as error:
+        # The passphrase is the server's; without it nothing may be written, and nobody's request is at fault.
+        raise TransientError(error.message, reason=error.reason, hint=error.hint) from error
 
 
 def _declared_outputs(template: TaskTemplate) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.extend.backend.base_connector import ConnectorRegistry, Resource
 from flytekit.models.literals import LiteralMap
 
+from provisioner import settings
 from provisioner.control.status import Endpoint, Phase
 from provisioner.errors import PermanentError, RefusedError, TransientError
 from provisioner.flyte import DataService, DataServiceConfig, DataServiceConnector, DataServiceTask, community
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Wanted
 from provisioner.flyte.runtime import Runtime
-from provisioner.settings import load
 from provisioner.spec import Port
 
 
@@ -77,7 +77,7 @@ def test_the_same_execution_id_is_the_same_service_and_any_other_is_not(connecto
 
 def test_without_a_namespace_the_setting_s_is_used(connector, template, execution) -> None:
     meta = connector.create(template, task_execution_metadata=execution(namespace=""))
-    assert meta.content.request.identity.namespace == load().namespace
+    assert meta.content.request.identity.namespace == settings.load().namespace
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,21 @@ def test_a_specification_too_large_for_flyte_is_refused(connector, template, exe
     content = connector.create(template, task_execution_metadata=execution()).content
     assert isinstance(content, Rejected)
     assert content.reason == "SpecTooLarge"
+
+
+def test_a_secret_is_sealed_before_anything_keeps_it(
+    connector, control, template, execution, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(settings, "load", lambda: settings.Settings(passphrase_file=tmp_path / "passphrase"))
+    template.custom["spec"]["env"] = {"TOKEN": {"secret": "hunter2"}}
+    meta = connector.create(template, task_execution_metadata=execution())
+    assert b"hunter2" not in meta.encode()
+    assert control.requests[meta.content.request.stack].spec == wire(meta).content.request.spec
+    unreadable = settings.Settings(passphrase_file=tmp_path)
+    monkeypatch.setattr(settings, "load", lambda: unreadable)
+    with pytest.raises(TransientError) as caught:
+        connector.create(template, task_execution_metadata=execution())
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_refusal_by_control_is_permanent(connector, control, template, execution) -> None:

@@ -10,7 +10,7 @@ from flytekit import Resources, kwtypes, task, workflow
 from provisioner.errors import SpecError
 from provisioner.flyte import DataService, DataServiceConfig, DataServiceTask, community
 from provisioner.flyte.task import TASK_TYPE
-from provisioner.spec import DataServiceSpec, EnvFrom, Port, Probe, Toleration, parse_config
+from provisioner.spec import DataServiceSpec, EnvFrom, EnvSecret, Port, Probe, Toleration, parse_config
 
 
 def test_every_field_of_a_specification_can_be_set_from_a_task() -> None:
@@ -54,6 +54,15 @@ def test_a_wrong_configuration_is_refused_when_the_workflow_is_loaded() -> None:
         DataServiceTask(name="t", task_config=DataServiceConfig(image="Not An Image", replicas=-1))
     assert {problem.path for problem in caught.value.problems} == {"spec.image", "spec.ports", "spec.replicas"}
     assert caught.value.source == "task_config of t"
+
+
+def test_a_secret_does_not_go_into_a_task_template() -> None:
+    config = DataServiceConfig(
+        image="image", ports=[Port(name="main", port=1)], env={"TOKEN": EnvSecret(secret="hunter2")}
+    )
+    with pytest.raises(SpecError, match=r"env\.TOKEN: a reference to a Secret") as caught:
+        DataServiceTask(name="t", task_config=config)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("config", [None, DataServiceConfig()])
