@@ -20,6 +20,7 @@ class Resource:
         version: API version.
         plural: For example `statefulsets`.
         namespaced: Whether its objects are in namespaces.
+        at: Its path, for what is no collection of objects.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Resource:
     version: str
     plural: str
     namespaced: bool = True
+    at: str = ""
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Path of a collection, an object, or a part of one.
@@ -36,6 +38,8 @@ class Resource:
             name: Name of the object; None for the collection.
             subresource: For example `log`.
         """
+        if self.at:
+            return self.at
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None and self.namespaced:
             parts += ["namespaces", namespace]
@@ -51,6 +55,8 @@ SECRETS = Resource("Secret", "", "v1", "secrets")
 BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
 EVENTS = Resource("Event", "", "v1", "events")
 NAMESPACES = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
+STORAGE_CLASSES = Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False)
+VERSION = Resource("Version", "", "", "version", namespaced=False, at="/version")
 ACCESS_REVIEWS = Resource("SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", False)
 
 

@@ -29,7 +29,7 @@ from provisioner.cluster.parse import items, mapping, stack_of, text
 from provisioner.cluster.permissions import NEEDED, Permission
 from provisioner.cluster.transport import METADATA, METADATA_LIST, NotFoundError, Transport
 from provisioner.errors import PermanentError, TransientError
-from provisioner.identity import LABEL_STACK, Identity
+from provisioner.identity import LABEL_DOMAIN, LABEL_OWNER, LABEL_PROJECT, LABEL_STACK, Identity
 from provisioner.settings import Settings
 
 PAGE = 500
@@ -66,12 +66,13 @@ class ForeignObject:
 
 def _owner(metadata: Any) -> str:
     """Who an object says it belongs to."""
-    stack = stack_of(metadata)
+    stack, labels = stack_of(metadata), mapping(metadata, "labels")
     if stack:
-        return f"the data service stack {stack!r}"
+        project, domain, execution = (text(labels, label) for label in (LABEL_PROJECT, LABEL_DOMAIN, LABEL_OWNER))
+        whose = f", project {project!r}, domain {domain!r}" if project else ""
+        return f"the data service stack {stack!r}{whose}" + (f", execution {execution!r}" if execution else "")
     for reference in items(metadata, "ownerReferences"):
         return f"{text(reference, 'kind')} {text(reference, 'name')!r}"
-    labels = mapping(metadata, "labels")
     manager, instance = text(labels, "app.kubernetes.io/managed-by"), text(labels, "app.kubernetes.io/instance")
     if manager:
         return manager + (f", instance {instance!r}" if instance else "")

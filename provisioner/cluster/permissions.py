@@ -45,6 +45,7 @@ NEEDED: tuple[Permission, ...] = (
     *(Permission(verb, "policy", "poddisruptionbudgets", optional=True) for verb in ("get", "list", *_WRITE)),
     Permission("get", "", "pods", "log", optional=True),
     *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "watch")),
+    Permission("delete", "", "persistentvolumeclaims", optional=True),
     *(Permission(verb, "", "events", optional=True) for verb in ("list", "watch")),
     Permission("get", "", "namespaces", optional=True, cluster_wide=True),
     *(Permission(verb, "", "namespaces", optional=True, cluster_wide=True) for verb in ("list", "watch")),
