@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from concurrent import futures
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import MessageToDict
 from pulumi.automation._server import LanguageServer
+from pulumi.errors import RunError
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
 _PARENT_POLL_S = 1.0
@@ -95,13 +97,14 @@ class Host(LanguageServer):
         request.args.append(self._engine)
         self.program = self._program(request)
         response: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call]
-        return response
+        # The SDK has reported the error to the engine already: bail, so that it is not shown twice.
+        return language_pb2.RunResponse(bail=True) if response.error else response
 
     def _program(self, request: language_pb2.RunRequest) -> Any:
         path = program_path(request.info)
         os.chdir(request.pwd or request.info.program_directory)
         sys.path.insert(0, str(path if path.is_dir() else path.parent))
-        return lambda: runpy.run_path(str(path), run_name="__main__")
+        return lambda: _run_program(path)
 
     def GetPluginInfo(self, _request: Any, _context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
         """The version: that of the SDK, which does the work."""
@@ -121,6 +124,20 @@ class Host(LanguageServer):
         from google.protobuf.empty_pb2 import Empty
 
         return Empty()
+
+
+def _run_program(path: Path) -> None:
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a user's program raises
+        # Only the program's own part of the traceback: it ends with the frames that are not of this file or runpy.
+        whole = traceback.TracebackException.from_exception(error)
+        inside = [frame for frame in whole.stack if frame.filename not in (__file__, runpy.__file__)]
+        own = [frame for frame in inside if not frame.filename.startswith("<frozen ")]
+        whole.stack = traceback.StackSummary.from_list(own)
+        raise RunError(f"the program failed:\n{''.join(whole.format())}") from None
 
 
 def _run_apart(python: Path, engine: str, request: language_pb2.RunRequest) -> language_pb2.RunResponse:
