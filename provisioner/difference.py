@@ -20,43 +20,47 @@ class FieldChange:
     """One field that differs.
 
     Attributes:
-        path: Where, for example `spec.template.spec.containers[data-service].image`.
+        steps: The way to it: keys of mappings, and keys of list items in brackets.
         old: The value before; None when there was none.
         new: The value after; None when there is none.
     """
 
-    path: str
+    steps: tuple[str, ...]
     old: Any
     new: Any
 
+    @property
+    def path(self) -> str:
+        """Where, for example `spec.template.spec.containers[data-service].image`."""
+        return "".join(step if step.startswith("[") else f".{step}" for step in self.steps).removeprefix(".")
 
-def differences(old: Any, new: Any, path: str = "") -> tuple[FieldChange, ...]:
+
+def differences(old: Any, new: Any) -> tuple[FieldChange, ...]:
     """All fields that differ, in the order of the new document.
 
     Args:
         old: A document of mappings, lists and plain values.
         new: Another one.
-        path: Where both stand.
 
     Example:
-        >>> differences({"spec": {"replicas": 3}}, {"spec": {"replicas": 5}})
-        (FieldChange(path='spec.replicas', old=3, new=5),)
+        >>> [change.path for change in differences({"spec": {"replicas": 3}}, {"spec": {"replicas": 5}})]
+        ['spec.replicas']
     """
-    return tuple(_differences(old, new, path))
+    return tuple(_differences(old, new, ()))
 
 
-def _differences(old: Any, new: Any, path: str) -> Iterator[FieldChange]:
+def _differences(old: Any, new: Any, steps: tuple[str, ...]) -> Iterator[FieldChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in (*new, *(key for key in old if key not in new)):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+            yield from _differences(old.get(key), new.get(key), (*steps, str(key)))
         return
     if _is_list(old) and _is_list(new):
         before, after = _keyed(old, new)
         for key in (*after, *(key for key in before if key not in after)):
-            yield from _differences(before.get(key), after.get(key), f"{path}[{key}]")
+            yield from _differences(before.get(key), after.get(key), (*steps, f"[{key}]"))
         return
     if not _equal(old, new):
-        yield FieldChange(path, old, new)
+        yield FieldChange(steps, old, new)
 
 
 def _equal(old: Any, new: Any) -> bool:

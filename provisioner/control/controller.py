@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness
-from provisioner.control.derive import derive, derive_cluster
+from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness, stuck_pods
+from provisioner.cluster.objects import Pod
+from provisioner.control.derive import as_scaled, derive, derive_cluster
 from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Intent, Kind, View
@@ -65,12 +66,18 @@ class Controller:
         self._swept_at = clock()
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Controller:
-        """A controller over the real engine and the real cluster."""
+    def from_settings(cls, settings: Settings, namespaces: Sequence[str] = ()) -> Controller:
+        """A controller over the real engine and the real cluster.
+
+        Args:
+            settings: Which.
+            namespaces: Where its services are; empty for everywhere.
+        """
         client = ClusterClient(settings)
         operations = Operations(Engine(settings), client, settings)
         workers = Workers(settings.workers, operations.run)
-        return cls(ClusterCache(client), workers, LastWords(client.last_lines), operations.recorded, settings)
+        cache = ClusterCache(client, namespaces=namespaces)
+        return cls(cache, workers, LastWords(client.last_lines), operations.recorded, settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -103,7 +110,7 @@ class Controller:
         """
         with self._lock:
             failure = self._failures.get(request.stack)
-            if failure is not None and failure[0].spec == request.spec:
+            if failure is not None and failure[0].same(request):
                 return failure[1]
             self._failures.pop(request.stack, None)
         return self._status(request, self._workers.submit(Intent(Kind.APPLY, request)))
@@ -115,7 +122,7 @@ class Controller:
             request: What was asked for.
         """
         failure = self._failures.get(request.stack)
-        if failure is not None and failure[0].spec == request.spec:
+        if failure is not None and failure[0].same(request):
             return failure[1]
         view = self._workers.view(request.stack)
         if view is None:
@@ -134,6 +141,15 @@ class Controller:
             self._failures.pop(request.stack, None)
         self._last_words.forget(request.stack)
         return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
+
+    def settled(self, request: ServiceRequest) -> bool:
+        """Whether nothing is left to be done for a service.
+
+        Args:
+            request: The service.
+        """
+        view = self._workers.view(request.stack)
+        return view is None or view.settled
 
     def attached(self, namespace: str, service: str) -> Status:
         """The status of a service that somebody else asked for; it is watched, and nothing more.
@@ -160,10 +176,11 @@ class Controller:
         if statefulset.digest != request.spec.digest():
             # It was updated by its owner; its record says what is wanted now.
             del self._attached[stack]
+        seen = as_scaled(request, snapshot)
         return derive_cluster(
-            request,
-            readiness=readiness(snapshot, request.spec, request.spec.digest()),
-            diagnosis=self._diagnose(request, snapshot, self._clock()),
+            seen,
+            readiness=readiness(snapshot, seen.spec, request.spec.digest()),
+            diagnosis=self._diagnose(seen, snapshot, self._clock()),
             fresh=snapshot.fresh,
             late=False,
         )
@@ -184,11 +201,14 @@ class Controller:
         snapshot = self._cache.snapshot(request.identity)
         if self._lost(view, snapshot, now):
             view = self._workers.submit(Intent(Kind.APPLY, view.intent.request, repair=True), force=True)
+        elif stuck := self._stuck(view, snapshot):
+            view = self._workers.submit(Intent(Kind.APPLY, view.intent.request, stuck=stuck), force=True)
+        seen = as_scaled(request, snapshot)
         status = derive(
-            request,
+            seen,
             view,
-            readiness=readiness(snapshot, request.spec, request.spec.digest()),
-            diagnosis=self._diagnose(request, snapshot, now),
+            readiness=readiness(snapshot, seen.spec, request.spec.digest()),
+            diagnosis=self._diagnose(seen, snapshot, now),
             fresh=snapshot.fresh,
             now=now,
         )
@@ -214,6 +234,15 @@ class Controller:
             and snapshot.statefulset is None
             and now - view.settled_at > _WATCH_LAG_SECONDS
         )
+
+    def _stuck(self, view: View, snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Pods that hold up the rollout of the specification that is wanted."""
+        found, wanted = snapshot.statefulset, view.intent.request.spec
+        applied = view.intent.kind is Kind.APPLY and view.settled and view.error is None
+        if not applied or found is None or found.digest != wanted.digest():
+            return ()
+        asked = {pod.uid for pod in view.intent.stuck}
+        return tuple(pod for pod in stuck_pods(snapshot) if pod.uid not in asked)
 
     def _fail(self, request: ServiceRequest, status: Status) -> Status:
         """Remember a failure, and remove what an execution owns: Flyte never asks for it after FAILED."""

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from provisioner.cluster import Diagnosis, Readiness
+from dataclasses import replace
+
+from provisioner.cluster import Diagnosis, Readiness, Snapshot
 from provisioner.control.queue import Kind, View
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Endpoint, Phase, Status
 from provisioner.errors import PermanentError
 from provisioner.spec import format_duration
+
+
+def as_scaled(request: ServiceRequest, snapshot: Snapshot) -> ServiceRequest:
+    """What is wanted now: with an autoscaler's number of replicas, where the specification leaves it to one.
+
+    Args:
+        request: What was asked for.
+        snapshot: What there is.
+    """
+    found = snapshot.statefulset
+    if found is None or "replicas" not in request.spec.drift.ignore or found.replicas == request.spec.replicas:
+        return request
+    return replace(request, spec=request.spec.model_copy(update={"replicas": found.replicas}))
 
 
 def endpoints(request: ServiceRequest) -> tuple[Endpoint, ...]:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from provisioner.cluster import ClusterClient
+from provisioner.cluster import ClusterClient, Snapshot, stuck_pods
+from provisioner.cluster.live import LiveObjects
+from provisioner.cluster.objects import Pod
+from provisioner.control.admission import Way, check_claims, check_names, way
+from provisioner.control.drift import Drifted, compare
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
 from provisioner.control.recorded import is_applied, recorded
 from provisioner.control.request import ServiceRequest
-from provisioner.engine import Cancellation, Engine
-from provisioner.errors import RefusedError
+from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.resources.component import program
 from provisioner.sealing import Sealer
 from provisioner.settings import Settings
+from provisioner.spec import DataServiceSpec
 
 # Seconds between two looks at objects that are on their way out.
 _TERMINATION_POLL = 1.0
+# Seconds in which the StatefulSet's controller has seen an update; it takes milliseconds unless it is down.
+_OBSERVED_SECONDS = 5.0
+_OBSERVED_POLL = 0.1
 
 
 class Operations:
@@ -34,6 +41,7 @@ class Operations:
     ) -> None:
         self._engine = engine
         self._cluster = cluster
+        self._live = LiveObjects(cluster.transport)
         self._settings = settings
         self._sealer = Sealer.of(settings)
         self._clock = clock
@@ -43,6 +51,8 @@ class Operations:
         intent = operation.intent
         if intent.kind is Kind.REMOVE:
             return self._remove(intent.request, cancellation)
+        if intent.stuck:
+            return self._unblock(intent.request, intent.stuck)
         return self._apply(intent.request, cancellation, repair=intent.repair)
 
     def recorded(self, stack: str) -> ServiceRequest | None:
@@ -57,26 +67,78 @@ class Operations:
         found = recorded(self._engine.state.checkpoint(stack))
         return ServiceRequest(found.identity, found.spec, self._clock()) if found else None
 
+    def drift(self, checkpoint: Checkpoint, spec: DataServiceSpec) -> tuple[Drifted, ...]:
+        """What others changed since the last apply, field by field.
+
+        Args:
+            checkpoint: The stack's.
+            spec: What was applied.
+        """
+        secrets = self._sealer.opened(spec, checkpoint.stack)
+        found: list[Drifted] = []
+        for resource in checkpoint.objects:
+            namespace, _, name = resource.id.partition("/")
+            live = self._live.get(resource.type.rsplit(":", 1)[-1], namespace, name)
+            found += compare(resource, live, spec, secrets)
+        return tuple(found)
+
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         checkpoint = self._engine.state.checkpoint(request.stack)
         if not repair and checkpoint is not None and is_applied(checkpoint, request.spec):
-            return Done()
-        foreign = self._cluster.foreign(request.identity)
-        if foreign:
-            first = foreign[0]
-            raise RefusedError(
-                f"{first.kind} {first.namespace}/{first.name} exists and belongs to {first.owner}",
-                reason="NotOurs",
-                hint="give the service another name, or remove that object if nobody needs it",
-            )
+            correct = request.spec.drift.policy == "correct"
+            repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
+            if not repair:
+                return Done()
+        check_names(self._cluster.foreign(request.identity))
+        record = recorded(checkpoint)
+        stack = self._engine.stack(request.stack)
+        if way(record, request) is Way.RECREATE:
+            stack.destroy(deadline=self._settings.operation_timeout, cancellation=cancellation)
+            record = None
+        if record is None:
+            going = self._leftovers(request)
+            if going:
+                return Again(_TERMINATION_POLL, f"{going} of an earlier service still there")
         left = max(1.0, min(self._settings.operation_timeout, request.deadline - self._clock()))
-        result = self._engine.stack(request.stack).up(
+        result = stack.up(
             program(request.identity, request.spec, self._sealer),
             deadline=left,
             cancellation=cancellation,
             refresh=repair,
         )
-        return Done(tuple(str(change) for change in result.changes.changed))
+        changes = [str(change) for change in result.changes.changed]
+        if record is not None and changes:
+            changes += self._unblocked(request, cancellation)
+        return Done(tuple(changes))
+
+    def _leftovers(self, request: ServiceRequest) -> str:
+        """What an earlier service of this very stack left on its way out; it would take the new one with it."""
+        statefulset = self._live.statefulset(request.identity)
+        if statefulset is not None:
+            # One that stays was made by a run that was stopped: it is adopted.
+            return f"StatefulSet {statefulset.name}" if statefulset.deleted is not None else ""
+        claims = self._live.claims(request.identity)
+        check_claims(claims, request.spec, request)
+        return ", ".join(f"PersistentVolumeClaim {claim.name}" for claim in claims if claim.going)
+
+    def _unblocked(self, request: ServiceRequest, cancellation: Cancellation) -> list[str]:
+        """Delete the pods that would hold up the rollout that an update has just begun."""
+        identity = request.identity
+        deadline = time.monotonic() + _OBSERVED_SECONDS
+        while time.monotonic() < deadline and not cancellation.cancelled:
+            statefulset = self._live.statefulset(identity)
+            if statefulset is None:
+                return []
+            if statefulset.observed_generation >= statefulset.generation:
+                stuck = stuck_pods(Snapshot(statefulset=statefulset, pods=self._live.pods(identity)))
+                return list(self._unblock(request, stuck).changes)
+            time.sleep(_OBSERVED_POLL)
+        return []
+
+    def _unblock(self, request: ServiceRequest, stuck: Sequence[Pod]) -> Done:
+        namespace = request.identity.namespace
+        deleted = [pod for pod in stuck if self._cluster.delete_pod(namespace, pod.name, pod.uid)]
+        return Done(tuple(f"delete Pod {pod.name} (held up the rollout)" for pod in deleted))
 
     def _remove(self, request: ServiceRequest, cancellation: Cancellation) -> Outcome:
         stack = self._engine.stack(request.stack)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from provisioner.cluster.objects import Pod
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import PermanentError, ProvisionerError
 
@@ -43,12 +44,14 @@ class Intent:
     Attributes:
         kind: Apply or remove.
         request: For which service.
-        repair: Compare with the cluster first, because objects were lost.
+        repair: Compare with the cluster first, because objects were lost or changed.
+        stuck: Pods of an outdated revision that hold the rollout up, to be deleted.
     """
 
     kind: Kind
     request: ServiceRequest
     repair: bool = False
+    stuck: tuple[Pod, ...] = ()
 
     @property
     def key(self) -> str:
@@ -59,7 +62,7 @@ class Intent:
         """Whether both lead to the same state."""
         if self.kind is not other.kind:
             return False
-        return self.kind is Kind.REMOVE or self.request.spec == other.request.spec
+        return self.kind is Kind.REMOVE or self.request.same(other.request)
 
 
 @dataclass(frozen=True)

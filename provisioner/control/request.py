@@ -20,11 +20,14 @@ class ServiceRequest:
         spec: What it is.
         accepted_at: When it was first asked for, in seconds since the epoch;
             its start deadline counts from here, across restarts.
+        replace: Whether what cannot be changed in place may be made anew, with
+            the loss of its data.
     """
 
     identity: Identity
     spec: DataServiceSpec
     accepted_at: float
+    replace: bool = False
 
     @property
     def stack(self) -> str:
@@ -36,12 +39,17 @@ class ServiceRequest:
         """When it must be ready, in seconds since the epoch."""
         return self.accepted_at + self.spec.start_deadline
 
+    def same(self, other: ServiceRequest) -> bool:
+        """Whether both lead to the same service in the same way."""
+        return self.spec == other.spec and self.replace == other.replace
+
     def document(self) -> dict[str, Any]:
-        """As plain data; the inverse of `from_document`."""
+        """As plain data; the inverse of `from_document`. Its secrets are sealed, or it is refused."""
         return {
             "identity": asdict(self.identity),
             "spec": self.spec.document(),
             "acceptedAt": round(self.accepted_at, 3),
+            **({"replace": True} if self.replace else {}),
         }
 
     @classmethod
@@ -54,7 +62,8 @@ class ServiceRequest:
         """
         try:
             identity = Identity(**{field.name: str(document["identity"][field.name]) for field in fields(Identity)})
-            return cls(identity, parse_spec(document["spec"]), float(document["acceptedAt"]))
+            spec, accepted_at = parse_spec(document["spec"]), float(document["acceptedAt"])
+            return cls(identity, spec, accepted_at, document.get("replace") is True)
         except (KeyError, TypeError, ValueError) as error:
             raise PermanentError(
                 f"not the document of a service request: {error!r} in {json.dumps(document, default=str)[:200]}",

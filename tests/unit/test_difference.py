@@ -42,8 +42,8 @@ def test_paths(old: object, new: object, paths: list[str]):
 
 def test_values():
     assert differences({"a": {"b": 1}}, {"a": {"c": "x"}}) == (
-        FieldChange("a.c", None, "x"),
-        FieldChange("a.b", 1, None),
+        FieldChange(("a", "c"), None, "x"),
+        FieldChange(("a", "b"), 1, None),
     )
 
 

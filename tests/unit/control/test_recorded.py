@@ -1,0 +1,59 @@
+"""What a checkpoint tells of the service that it is of."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from provisioner.control.recorded import is_applied, recorded
+from provisioner.engine.checkpoint import parse
+from provisioner.errors import PermanentError
+from provisioner.identity import for_name
+from provisioner.spec import parse_spec
+
+IDENTITY = for_name("p", "d", namespace="team", name="graph")
+SPEC = parse_spec({"image": "a:1", "ports": [{"name": "grpc", "port": 9000}], "replicas": 3})
+URN = "urn:pulumi:s::data-service::"
+
+
+def checkpoint(inputs: Any, outputs: Any = None, pending: bool = False) -> Any:
+    component = {"urn": f"{URN}data-service:index:DataService::graph", "type": "data-service:index:DataService"}
+    stack = {"urn": f"{URN}pulumi:pulumi:Stack::s", "type": "pulumi:pulumi:Stack", "outputs": outputs or {}}
+    resources = [stack, {**component, "inputs": inputs}] if inputs is not None else [stack]
+    operations = [{"type": "creating", "resource": component}] if pending else []
+    latest = {"resources": resources, "pending_operations": operations}
+    return parse("s", json.dumps({"version": 3, "checkpoint": {"latest": latest}}).encode())
+
+
+INPUTS = {"identity": asdict(IDENTITY), "spec": SPEC.document()}
+
+
+def test_nothing_is_recorded_without_a_stack_or_a_component():
+    assert recorded(None) is None
+    assert recorded(checkpoint(None)) is None
+
+
+def test_identity_and_specification_are_read_back():
+    # As the engine writes numbers: 3.0 is 3.
+    found = recorded(checkpoint({**INPUTS, "spec": {**SPEC.document(), "replicas": 3.0}}))
+    assert found is not None
+    assert (found.identity, found.spec, found.applied) == (IDENTITY, SPEC, False)
+
+
+def test_applied_is_what_the_outputs_prove():
+    done = {"specHash": SPEC.digest()}
+    assert is_applied(checkpoint(INPUTS, done), SPEC)
+    assert not is_applied(checkpoint(INPUTS, done, pending=True), SPEC)
+    assert not is_applied(checkpoint(INPUTS, {"specHash": "other"}), SPEC)
+    assert not is_applied(checkpoint(INPUTS), SPEC)
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"identity": {}}, {**INPUTS, "identity": 3}, {**INPUTS, "spec": {"imgae": "a"}}, {"spec": {}}]
+)
+def test_a_record_of_another_version_is_said_to_be_one(inputs: Any):
+    with pytest.raises(PermanentError) as caught:
+        recorded(checkpoint(inputs))
+    assert caught.value.reason == "RecordUnreadable"
+    assert "stack s" in caught.value.message
