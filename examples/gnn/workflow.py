@@ -24,7 +24,7 @@ graph_store = DataServiceTask(
         name="graph-store",
         image=IMAGE,
         command=["python", "-m", "gnn.store"],
-        env={"GRAPH_SHARDS": str(SHARDS)},
+        env={"GRAPH_SHARDS": str(SHARDS), "PYTHONPATH": "/app", "OPENBLAS_NUM_THREADS": "1"},
         ports=[Port(name="graph", port=9000)],
         replicas=SHARDS,
         resources=ResourceRequirements(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"}),

@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from provisioner import __version__
 from provisioner.cli.agents import app as agents
 from provisioner.cli.agents import gateway
+from provisioner.cli.demo import demo
 from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.output import Exit, exit_code, print_error
 from provisioner.cli.serve import serve
@@ -54,6 +55,7 @@ _LOCAL = "Local cluster and tools"
 app.command("serve", rich_help_panel=_SERVE)(serve)
 app.command("gateway", rich_help_panel=_SERVE)(gateway)
 app.add_typer(agents, name="agents", rich_help_panel=_SERVE)
+app.command("demo", rich_help_panel=_LOCAL)(demo)
 app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)
 app.command("settings", rich_help_panel=_LOCAL)(show_settings)
 

@@ -23,6 +23,7 @@ from provisioner import settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase
 from provisioner.errors import ProvisionerError
+from provisioner.settings import Settings
 
 _POLL_SECONDS = 0.2
 
@@ -113,11 +114,12 @@ def services_left(pipe: Iterable[str]) -> list[ServiceRequest]:
     return list(owned.values())
 
 
-def remove_all(services: list[ServiceRequest], say: Callable[[str], None]) -> bool:
+def remove_all(services: list[ServiceRequest], values: Settings, say: Callable[[str], None]) -> bool:
     """Remove services and wait until nothing of them is left.
 
     Args:
         services: Which.
+        values: Backend and cluster.
         say: Told about each that is gone, and about what is not.
 
     Returns:
@@ -125,7 +127,6 @@ def remove_all(services: list[ServiceRequest], say: Callable[[str], None]) -> bo
     """
     from provisioner.control.controller import Controller  # pulumi and kubernetes: only when there is work
 
-    values = settings.load()
     controller = Controller.from_settings(values)
     controller.start()
     left = {request.stack: request for request in services}
@@ -158,7 +159,7 @@ def main() -> int:
     if not services:
         return 0
     try:
-        return 0 if remove_all(services, _say) else 1
+        return 0 if remove_all(services, settings.load(), _say) else 1
     except ProvisionerError as error:
         _say(f"error: {error.message}")
         return 1
