@@ -97,6 +97,16 @@ def passed_on(metadata: grpc.aio.Metadata | Metadata | None) -> Metadata:
     )
 
 
+def code_of(error: grpc.aio.AioRpcError) -> grpc.StatusCode:
+    """The code of a failure; a call that the agent's server dropped counts as UNAVAILABLE.
+
+    A gRPC server that is shutting down cancels the calls that still reach it,
+    in just this form. Nobody asked for that: a caller who cancels is not told.
+    """
+    dropped = error.code() is grpc.StatusCode.CANCELLED and error.details() in ("CANCELLED", "Cancelled", "", None)
+    return grpc.StatusCode.UNAVAILABLE if dropped else error.code()
+
+
 def retry_delay(method: Method, code: grpc.StatusCode, attempt: int, remaining: float, spread: float) -> float | None:
     """Seconds to wait before a call is sent again, or None when it must not be.
 

@@ -25,6 +25,7 @@ from provisioner.registry.calls import (
     Metadata,
     Sink,
     Tally,
+    code_of,
     passed_on,
     retry_delay,
 )
@@ -217,7 +218,7 @@ class Forwarder:
         self, method: Method, deployment: Deployment, error: grpc.aio.AioRpcError, attempt: int, caller: Caller
     ) -> None:
         remaining = caller.left_for_retries(deployment.timeout(method.name))
-        delay = retry_delay(method, error.code(), attempt, remaining, random.random())  # noqa: S311
+        delay = retry_delay(method, code_of(error), attempt, remaining, random.random())  # noqa: S311
         if delay is None:
             raise error
         self._metrics.retries.labels(deployment.id, method.name).inc()

@@ -68,7 +68,9 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._table = table
         self._name = name
         self._opened = asyncio.Event()
-        self._active = 0
+        self.active = 0
+        """Calls that are being forwarded now."""
+        self._called = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._handlers = {method.path: self._handler(method) for method in FORWARDED.values()}
@@ -87,19 +89,30 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Let calls through, once there is a table; until then they wait, so that no type is unknown too early."""
         self._opened.set()
 
-    async def wait_idle(self) -> None:
-        """Wait until no call is being forwarded."""
-        await self._idle.wait()
+    async def wait_quiet(self, seconds: float) -> None:
+        """Wait until no call has been running for a while.
+
+        Args:
+            seconds: How long a while is.
+        """
+        while True:
+            await self._idle.wait()
+            self._called.clear()
+            try:
+                await asyncio.wait_for(self._called.wait(), seconds)
+            except TimeoutError:
+                return
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        self._active += 1
+        self.active += 1
+        self._called.set()
         self._idle.clear()
         try:
             yield
         finally:
-            self._active -= 1
-            if self._active == 0:
+            self.active -= 1
+            if self.active == 0:
                 self._idle.set()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:

@@ -1,8 +1,11 @@
 """The process `provisioner gateway`: ports, health, signals, and a stop that loses no call.
 
-On SIGTERM the health service says NOT_SERVING first, then no new call is
-taken, and the calls in flight have the drain timeout to end. A second signal
-ends them at once.
+On SIGTERM the health service says NOT_SERVING, so that no new connection comes
+here, and calls are served on until none has been running for a moment or the
+drain timeout is over. Only then are the ports closed: gRPC cancels the calls
+that reach a server which is shutting down, and a CreateTask lost that way costs
+its task an attempt. Connections are renewed so often that callers have moved
+elsewhere within the drain timeout. A second signal ends everything at once.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from provisioner.registry.wire import SERVICES
 log = structlog.get_logger(__name__)
 
 DEFAULT_NAME = "provisioner-gateway"
+_AGE_SHARE = 0.6  # of the drain timeout; gRPC spreads ages by a tenth
+_QUIET = 0.5  # seconds without a call after which nobody is taken to be coming
 _LAST_ANSWER = 1.0  # seconds for an answer that is complete to leave
 
 
@@ -156,6 +161,7 @@ async def serve(options: GatewayOptions, *, started: Callable[[Addresses], None]
         options=[
             # Without this, a second gateway on the same port would share it in silence.
             ("grpc.so_reuseport", 0),
+            ("grpc.max_connection_age_ms", max(1000, int(options.drain_timeout * _AGE_SHARE * 1000))),
             ("grpc.max_receive_message_length", options.max_message_bytes),
             ("grpc.max_send_message_length", -1),
         ]
@@ -199,14 +205,11 @@ async def serve(options: GatewayOptions, *, started: Callable[[Addresses], None]
 async def _drain(server: grpc.aio.Server, state: _Health, gateway: Gateway, grace: float, hurry: asyncio.Event) -> None:
     log.info("gateway stops", drain_timeout=grace)
     await state.set(False)
-    # New calls are refused from here on.
-    stopping = asyncio.create_task(server.stop(grace))
-    hurrying, idle = asyncio.create_task(hurry.wait()), asyncio.create_task(gateway.wait_idle())
-    await asyncio.wait((stopping, hurrying, idle), return_when=asyncio.FIRST_COMPLETED)
-    if not stopping.done():
-        # Whoever watches the health service would hold the stop up for the whole grace.
-        await server.stop(0 if hurrying.done() else _LAST_ANSWER)
-    hurrying.cancel()
-    idle.cancel()
-    await stopping
-    log.info("gateway stopped")
+    ends = (asyncio.create_task(hurry.wait()), asyncio.create_task(gateway.wait_quiet(_QUIET)))
+    await asyncio.wait(ends, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+    quiet = ends[1].done()
+    for end in ends:
+        end.cancel()
+    # Whoever watches the health service would hold a longer stop up to its end.
+    await server.stop(_LAST_ANSWER if quiet else 0)
+    log.info("gateway stopped", calls_cut_off=0 if quiet else gateway.active)
