@@ -7,8 +7,9 @@ delete the old one, and the replacement itself); it is one change here.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -24,18 +25,24 @@ SECRET = "[secret]"  # noqa: S105 - what is shown instead of one
 _SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
 _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public constant
 
+_REPLACEMENT = frozenset({OpType.REPLACE, OpType.CREATE_REPLACEMENT, OpType.IMPORT_REPLACEMENT})
 _OPERATIONS = {
-    OpType.CREATE_REPLACEMENT: "replace",
-    OpType.DELETE_REPLACED: "replace",
+    OpType.DELETE_REPLACED: "delete",
+    OpType.DISCARD_REPLACED: "delete",
+    OpType.REMOVE_PENDING_REPLACE: "delete",
     OpType.READ_REPLACEMENT: "read",
-    OpType.IMPORT_REPLACEMENT: "replace",
-    OpType.DISCARD_REPLACED: "replace",
-    OpType.REMOVE_PENDING_REPLACE: "replace",
     OpType.DISCARD: "delete",
     OpType.IMPORT: "create",
 }
 # When several steps tell of one resource, the strongest says what happens to it.
 _STRENGTH = {"same": 0, "refresh": 1, "read": 2, "update": 3, "create": 4, "delete": 5, "replace": 6}
+# What the engine says in addition to each real error.
+_ECHO = re.compile(
+    r"(update|preview|destroy|refresh) (failed|cancell?ed)"
+    r"|Resource monitor has terminated, shutting down",
+)
+# How the API server refuses the dry run of a create while the object to be replaced is still there.
+_STILL_THERE = re.compile(r"is invalid: .*(Forbidden: updates to|field is immutable)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,22 @@ def _steps(events: Iterable[EngineEvent]) -> Iterable[StepEventMetadata]:
 def _fields(step: StepEventMetadata) -> set[str]:
     if step.detailed_diff:
         return set(step.detailed_diff)
-    return set(step.diffs or ()) | set(step.keys or ())
+    told = set(step.diffs or ()) | set(step.keys or ())
+    if told or step.old is None or step.new is None:
+        return told
+    # Of a component no provider says what differs.
+    return set(_differences(step.old.inputs or {}, step.new.inputs or {}))
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(before, after, f"{path}[{index}]")
+    elif old != new:
+        yield path
 
 
 def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
@@ -146,7 +168,7 @@ def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
     for step in _steps(events):
         if step.type == STACK_TYPE or step.type.startswith(_PROVIDER_TYPE):
             continue
-        op = _OPERATIONS.get(step.op, step.op.value)
+        op = "replace" if step.op in _REPLACEMENT else _OPERATIONS.get(step.op, step.op.value)
         known = operations.get(step.urn, "same")
         operations[step.urn] = max(known, op, key=lambda name: _STRENGTH.get(name, 0))
         types[step.urn] = step.type
@@ -188,6 +210,34 @@ def diagnostics(events: Iterable[EngineEvent]) -> tuple[Diagnostic, ...]:
         and not event.diagnostic_event.ephemeral
         and event.diagnostic_event.severity != "debug"
     )
+
+
+def only_refused_for_what_is_replaced(events: Sequence[EngineEvent]) -> bool:
+    """Whether a preview failed for no other reason than that what it replaces is still there.
+
+    The provider tries each create on the API server, without effect. For a
+    replacement the old object is in the way, which an update would delete first.
+
+    Args:
+        events: Of the preview.
+    """
+    replaced = {step.urn for step in _steps(events) if step.op in _REPLACEMENT}
+    refused = [item for item in diagnostics(events) if item.severity == "error" and item.urn in replaced]
+    others = [item for item in diagnostics(events) if item.severity == "error" and item.urn not in replaced]
+    return (
+        bool(refused)
+        and all(_STILL_THERE.search(item.message) for item in refused)
+        and all(is_echo(item.message) for item in others)
+    )
+
+
+def is_echo(message: str) -> bool:
+    """Whether a message only repeats that something failed.
+
+    Args:
+        message: Of an error.
+    """
+    return _ECHO.fullmatch(message) is not None
 
 
 def masked(value: Any) -> Any:

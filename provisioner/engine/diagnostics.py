@@ -11,19 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from provisioner.engine.changes import Diagnostic
+from provisioner.engine.changes import Diagnostic, is_echo
 from provisioner.engine.rules import RULES, Rule
 from provisioner.errors import PermanentError, TransientError
 
 _LONGEST = 1200
 
-# What the engine says in addition to each real error.
-_ECHOES = re.compile(
-    r"(update|preview|destroy|refresh) (failed|cancell?ed)"
-    r"|(resource )?monitor (has terminated|shut down).*"
-    r"|Resource monitor has terminated, shutting down",
-    re.IGNORECASE,
-)
 # What the provider puts in front of the API server's words.
 _WRAPPERS = re.compile(
     r"^(?:error: |preview: |updating urn:\S+: |deleting urn:\S+: |refreshing urn:\S+: |(?:\d+ errors? occurred:\s*\* )"
@@ -115,7 +108,7 @@ def _causes(failure: Failure) -> Iterator[_Cause]:
     found = [
         (_place(diagnostic.urn), _unwrapped(diagnostic.message))
         for diagnostic in failure.diagnostics
-        if diagnostic.severity == "error" and not _ECHOES.fullmatch(diagnostic.message)
+        if diagnostic.severity == "error" and not is_echo(diagnostic.message)
     ]
     if not found:
         # Before the engine proper runs there are no events, only text. It may take several lines.

@@ -33,8 +33,8 @@ from provisioner.errors import PermanentError, TransientError
 HolderAlive = Callable[[Lock], bool | None]
 """Says of a lock's holder on another machine whether it lives; None if that cannot be known."""
 
-# Operations of which the engine's history is kept per stack, for `pulumi stack history`.
-_HISTORY_KEPT = 3
+# Operations of which the engine's history is kept per stack: a rollback finds its specification there.
+_HISTORY_KEPT = 10
 # Two that start at once can both give way to the other's lock; each then finds none.
 _LOCK_ATTEMPTS = 3
 
@@ -126,24 +126,37 @@ class Operation:
             ProvisionerError: It failed; classified.
         """
         for _ in range(_LOCK_ATTEMPTS - 1):
-            try:
-                return self._run_once(arguments, program)
-            except TransientError as error:
-                if error.reason != "StackLocked" or self._parts.records is None:
-                    raise
-                # Raises if any holder lives.
-                self.clear_dead_locks()
-        return self._run_once(arguments, program)
+            events, error = self.attempt(arguments, program)
+            if error is None:
+                return events
+            if error.reason != "StackLocked" or self._parts.records is None:
+                raise error
+            # Raises if any holder lives.
+            self.clear_dead_locks()
+        events, error = self.attempt(arguments, program)
+        if error is not None:
+            raise error
+        return events
 
-    def _run_once(self, arguments: Sequence[str], program: PulumiFn | None) -> list[EngineEvent]:
+    def attempt(
+        self, arguments: Sequence[str], program: PulumiFn | None = None
+    ) -> tuple[list[EngineEvent], PermanentError | TransientError | None]:
+        """Run one engine operation once, whatever becomes of it.
+
+        Args:
+            arguments: The verb and its options, without the stack.
+            program: The inline program, for a verb that runs one.
+
+        Returns:
+            The engine's events, and the error if it failed.
+        """
         collector = _Collector(self._on_event)
         with Host(program, collector) as host:
             finished = self._process([*arguments, *host.arguments(), "--stack", self._name])
         if collector.error is not None:
             raise collector.error
-        if finished.code != 0:
-            raise self._judged(arguments[0], finished, collector.events)
-        return collector.events
+        error = self._judged(arguments[0], finished, collector.events) if finished.code != 0 else None
+        return collector.events, error
 
     def init(self) -> None:
         """Create the stack; one that somebody else has just created is as good.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pulumi.automation import EngineEvent, PulumiFn
 
 from provisioner.engine.cancellation import Cancellation
-from provisioner.engine.changes import ChangeSummary, UpResult, outputs, summarize
+from provisioner.engine.changes import ChangeSummary, UpResult, only_refused_for_what_is_replaced, outputs, summarize
 from provisioner.engine.cli import Cli, OnProcess
 from provisioner.engine.location import locate
 from provisioner.engine.operation import HolderAlive, Operation, Parts
@@ -128,6 +128,13 @@ class Engine:
         return bool(running)
 
 
+def _previewed(operation: Operation, words: Sequence[str], program: PulumiFn) -> ChangeSummary:
+    events, error = operation.attempt(words, program)
+    if error is not None and not only_refused_for_what_is_replaced(events):
+        raise error
+    return summarize(events)
+
+
 class Stack:
     """One stack. Every method may be called from any thread.
 
@@ -200,7 +207,7 @@ class Stack:
         words = ["preview", *_QUIET]
         if self.exists():
             with self._engine._operation(self.name, deadline, cancellation, on_event) as operation:
-                return summarize(operation.run(words, program))
+                return _previewed(operation, words, program)
         # The CLI previews existing stacks only: this one exists for the time of the question, in a folder of its own.
         with (
             self._engine._cli.folder() as aside,
@@ -209,7 +216,7 @@ class Stack:
             ) as operation,
         ):
             operation.init()
-            return summarize(operation.run(words, program))
+            return _previewed(operation, words, program)
 
     def refresh(
         self,
@@ -293,3 +300,16 @@ class Stack:
             records.forget(self.name)
         elif self.exists():
             self._engine._ask(["stack", "rm", self.name, "--yes", "--force"])
+
+    def tidy(self) -> None:
+        """Remove what the stack left in the backend when it went: backup, history, locks of dead holders.
+
+        A stack that exists is left alone.
+
+        Raises:
+            TransientError: Somebody holds its lock (reason `StackLocked`).
+        """
+        records = self._engine._parts.records
+        if records is not None:
+            self.unlock()
+            records.tidy(self.name)

@@ -150,6 +150,28 @@ class StateReader:
                 "or forget the stack and let its objects be found by their labels",
             ) from error
 
+    def history(self, name: str) -> Iterator[Checkpoint]:
+        """The checkpoints that earlier operations left, the newest first; each is read when it is asked for.
+
+        Args:
+            name: Name of the stack.
+        """
+        if self._store is None:
+            for item in json.loads(self._ask(["stack", "history", "--json", "--stack", name])):
+                exported = self._ask(["stack", "export", "--stack", name, "--version", str(item["version"])])
+                yield parse(name, exported.encode())
+            return
+        folder = history_folder(name)
+        # The names hold the time in nanoseconds: their order is that of time.
+        for entry in sorted(self._store.entries(folder), key=lambda item: item.name, reverse=True):
+            content = self._store.read(f"{folder}/{entry.name}") if ".checkpoint.json" in entry.name else None
+            if content is None:
+                continue
+            try:
+                yield parse(name, content)
+            except CheckpointError:
+                continue  # cut short by a crash; those before it are whole
+
     def _read(self, name: str) -> bytes | None:
         assert self._store is not None  # noqa: S101 - the callers have looked
         plain = self._store.read(f"{STACKS}/{name}.json")
