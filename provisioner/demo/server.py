@@ -32,6 +32,7 @@ class ServerProcess:
         self._ready_file = folder / "server.json"
         self.log = folder / "server.log"
         self.address = ""
+        self.metrics_port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,6 +50,7 @@ class ServerProcess:
         Raises:
             DemoError: It ended, or is not serving in time.
         """
+        self._ready_file.unlink(missing_ok=True)  # a killed one could not take it away
         command = [sys.executable, "-m", "provisioner", "serve", "--host", "127.0.0.1", "--port", "0"]
         command += ["--metrics-port", "0", "--ready-file", str(self._ready_file)]
         with self.log.open("ab") as log:
@@ -60,6 +62,7 @@ class ServerProcess:
             self._wait(deadline, "open its ports")
         addresses = json.loads(self._ready_file.read_text())
         self.address = f"{addresses['host']}:{addresses['port']}"
+        self.metrics_port = addresses["metrics_port"]
         with grpc.insecure_channel(self.address) as channel:
             while HealthStub(channel).Check(HealthCheckRequest(), wait_for_ready=True, timeout=seconds).status != (
                 HealthCheckResponse.SERVING
@@ -110,6 +113,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "BACKEND": settings.backend,
         "PASSPHRASE_FILE": str(settings.passphrase_file),
         "NAMESPACE": settings.namespace,
+        "WORKERS": str(settings.workers),
         "KUBECONFIG": str(settings.kubeconfig) if settings.kubeconfig else "",
         "CONTEXT": settings.context or "",
         "LOG_FORMAT": "json",

@@ -18,7 +18,7 @@ import structlog
 from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
-from provisioner.errors import PermanentError, TransientError
+from provisioner.errors import PermanentError, ProvisionerError, TransientError, UsageError
 
 log = structlog.get_logger(__name__)
 
@@ -49,9 +49,18 @@ class Control(Protocol):
 
 
 def _controller() -> Control:
-    from provisioner.control.controller import Controller  # pulumi and kubernetes: seconds, only where needed
+    # pulumi and kubernetes take seconds to import, so only where they are needed.
+    from provisioner.cluster import ClusterClient
+    from provisioner.control.controller import Controller
 
-    return Controller.from_settings(settings.load())
+    values = settings.load()
+    try:
+        ClusterClient(values).cluster_id()
+    except UsageError:
+        raise  # no such context or file: waiting does not help
+    except ProvisionerError as error:
+        log.warning("the cluster cannot be asked yet", cause=error.message, reason=error.reason, hint=error.hint)
+    return Controller.from_settings(values)
 
 
 class Runtime:

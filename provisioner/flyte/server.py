@@ -17,9 +17,10 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 import grpc
@@ -68,6 +69,27 @@ class Addresses:
     metrics_port: int
 
 
+class _Calls(AsyncConnectorService):  # type: ignore[misc]
+    """flytekit's service, whose errors tell the caller the cause; the traceback stays in the log."""
+
+    async def CreateTask(self, request: Any, context: Any) -> Any:
+        return await _plainly(super().CreateTask(request, context), context)
+
+    async def GetTask(self, request: Any, context: Any) -> Any:
+        return await _plainly(super().GetTask(request, context), context)
+
+    async def DeleteTask(self, request: Any, context: Any) -> Any:
+        return await _plainly(super().DeleteTask(request, context), context)
+
+
+async def _plainly(call: Awaitable[Any], context: Any) -> Any:
+    answer = await call
+    _, traceback, message = (context.details() or "").rpartition("Message:\n\n")
+    if traceback:
+        context.set_details(message.strip())
+    return answer
+
+
 class Server:
     """One server. Use it inside one event loop: `start`, then `run`.
 
@@ -93,7 +115,7 @@ class Server:
         """
         host, port = self._settings.host, self._settings.port
         _check_port(host, port)
-        add_AsyncAgentServiceServicer_to_server(AsyncConnectorService(), self._grpc)
+        add_AsyncAgentServiceServicer_to_server(_Calls(), self._grpc)
         add_SyncAgentServiceServicer_to_server(SyncConnectorService(), self._grpc)
         add_AgentMetadataServiceServicer_to_server(ConnectorMetadataService(), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import grpc
 import httpx
 import pytest
-from flyteidl.admin.agent_pb2 import ListAgentsRequest
-from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub
+from flyteidl.admin.agent_pb2 import DeleteTaskRequest, ListAgentsRequest, TaskCategory
+from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
@@ -79,6 +79,15 @@ async def test_it_answers_what_flyte_asks_first_and_shows_its_metrics(start, run
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"http://127.0.0.1:{server.metrics_port}/metrics")).text
     assert "flyte_connector_requests_success_total" in text
+
+
+async def test_an_error_tells_its_cause_without_a_traceback(start, runtime) -> None:
+    server = await start(runtime)
+    request = DeleteTaskRequest(resource_meta=b'{"v":9}', task_category=TaskCategory(name="dataservicetask"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await AsyncAgentServiceStub(server.channel).DeleteTask(request)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert caught.value.details() == "TransientError: resource meta of version 9; this server reads up to version 1."
 
 
 async def test_a_signal_turns_health_first_then_drains_then_closes(start, control, runtime) -> None:
