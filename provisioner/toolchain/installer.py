@@ -19,7 +19,7 @@ from provisioner.toolchain import debian, golang, launcher, official, pins, prob
 from provisioner.toolchain.lock import exclusive
 from provisioner.toolchain.pins import DEFAULT_GROUPS, Group, Kit, Pin
 from provisioner.toolchain.progress import Progress, Step
-from provisioner.toolchain.state import Condition, KitPlan, State, decide, of_record, space_needed_gb, usable
+from provisioner.toolchain.state import Condition, KitPlan, Plan, State, decide, of_record, space_needed_gb, usable
 from provisioner.toolchain.survey import survey
 from provisioner.toolchain.work import Work
 
@@ -117,27 +117,31 @@ def _provide(states: Sequence[State], working: Work, shown: Progress, *, officia
     for state in plan.adopt:
         if state.binary is not None:
             _record_found(state.pin, state.binary.path, state.binary.version, state.binary.source)
-    if not plan.count:
-        return
     for state in states:
         if state.condition in (Condition.BROKEN, Condition.UNSUITABLE):
             shown.note(f"{state.pin.name}: {state.detail}")
-    working.prepare()
-    run = _Installation(working, shown, plan.count, official, folder)
+    if plan.count:
+        working.prepare()
+        _carry_out(plan, _Installation(working, shown, plan.count, official, folder))
+
+
+def _carry_out(plan: Plan, run: _Installation) -> None:
     if plan.packages:
         _packages(run, plan.packages, plan.package_pins)
     for index, item in enumerate(plan.kits):
-        if folder is not None:
-            _from_folder(run, item, folder)
+        if run.folder is not None:
+            _from_folder(run, item, run.folder)
         else:
             _from_source(run, item, plan.kits[index:])
     for pin in plan.launchers:
         # The official installer of the CLI brings one.
         if not usable(pin, record.read(pin)) or not _is_intact(pin):
             step = run.step(pin.name, "", "writing")
-            launcher.write(pin, working)
+            launcher.write(pin, run.working)
             run.finished(step, pin)
-    working.finish()
+    if run.compiler is not None:
+        run.progress.begin(Step("the caches of the build", "", plan.count, plan.count, "removing"))
+    run.working.finish()
     if run.failures:
         raise _together(run.failures)
 

@@ -151,7 +151,8 @@ def _run_apart(python: Path, engine: str, request: language_pb2.RunRequest) -> l
         try:
             if not port.isdigit():
                 return language_pb2.RunResponse(error=f"{python} cannot run the program: has it the Pulumi SDK?")
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            # gRPC would take the way through $https_proxy even to this very machine.
+            with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)]) as channel:
                 response: language_pb2.RunResponse = language_pb2_grpc.LanguageRuntimeStub(channel).Run(request)
                 return response
         except grpc.RpcError as error:

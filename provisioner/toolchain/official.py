@@ -18,15 +18,17 @@ from provisioner.toolchain.pins import Kit, Launcher, Pin
 from provisioner.toolchain.process import Limits, Outcome
 from provisioner.toolchain.work import Work
 
-STALL_S = 8.0
+STALL_S = 10.0
 TOTAL_S = 600.0
 _REASON_LENGTH = 100
 
-# A separate process, since the SDK's installer has no time limit of its own.
+# A separate process, since the SDK's installer has no time limit of its own. Loading the SDK can take seconds on a
+# busy machine: the folder that is made then says that the waiting begins only now.
 _INSTALL_CLI = """
-import socket, sys
+import os, socket, sys
 from semver import VersionInfo
 from pulumi.automation import PulumiCommand
+os.makedirs(sys.argv[1])
 socket.setdefaulttimeout(5)
 PulumiCommand.install(root=sys.argv[1], version=VersionInfo.parse(sys.argv[2]), skip_version_check=True)
 """

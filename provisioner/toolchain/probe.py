@@ -100,7 +100,8 @@ def _asked_version(path: Path, service: str) -> str:
         port = _first_line(plugin)
         if not port.isdigit():
             return ""
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        # gRPC would take the way through $https_proxy even to this very machine.
+        with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)]) as channel:
             return str(stub_class(channel).GetPluginInfo(Empty(), timeout=TIMEOUT_S).version)
     except grpc.RpcError:
         return ""

@@ -63,10 +63,10 @@ def last_line(log: Path) -> str:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Bytes of all files below a folder, and of the folders' own lists."""
     total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
+    for parent, folders, names in os.walk(folder):
+        for name in (*folders, *names):
             with suppress(OSError):  # it may be renamed while we look
                 total += (Path(parent) / name).lstat().st_size
     return total
