@@ -73,6 +73,21 @@ def answers(port: int, path: str, context: ssl.SSLContext | None) -> Callable[[]
     return ready
 
 
+def programs(*, node: bool, hollow: int) -> tuple[str, ...]:
+    """The programs that a sandbox runs.
+
+    Args:
+        node: Whether it has a real node.
+        hollow: How many hollow nodes it has.
+    """
+    names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "busybox"]
+    if node:
+        names += ["kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "coredns"]
+    if hollow:
+        names.append("kubemark")
+    return tuple(names)
+
+
 class Components:
     """The components of one sandbox as its plan has them.
 

@@ -167,6 +167,8 @@ def _manager(layout: Layout, plan: Plan, locate: Locate, name: str, *arguments: 
             str(locate(name)),
             f"--kubeconfig={config}",
             f"--authentication-kubeconfig={config}",
+            # Who may ask is said here, not in a ConfigMap for servers that extend the API.
+            "--authentication-skip-lookup=true",
             f"--authorization-kubeconfig={config}",
             f"--client-ca-file={ca}",
             f"--bind-address={_LOOPBACK}",
@@ -195,6 +197,8 @@ def controller_manager(layout: Layout, plan: Plan, locate: Locate) -> ProcessSpe
         f"--root-ca-file={ca}",
         "--use-service-account-credentials=true",
         "--enable-hostpath-provisioner=true",
+        # The default is a folder of the machine, which would be made.
+        f"--flex-volume-plugin-dir={layout.root / 'volume-plugins'}",
     )
 
 

@@ -50,9 +50,15 @@ def decide_nodes(former: Plan | None, wish: Wish, machine: Machine) -> Nodes:
         machine: What the machine allows.
 
     Raises:
-        UsageError: The number of hollow nodes is out of bounds, or hollow
-            nodes are asked for where they cannot be kept apart.
+        UsageError: The machine does not run Linux, the number of hollow nodes
+            is out of bounds, or they cannot be kept apart here.
     """
+    if machine.system != "Linux":
+        raise UsageError(
+            f"a sandbox needs Linux, this is {machine.system}",
+            reason="UnsupportedSystem",
+            hint="use any other cluster: every command accepts --context",
+        )
     if wish.hollow is not None and not 0 <= wish.hollow <= hollow.LIMIT:
         raise UsageError(f"--hollow accepts 0 to {hollow.LIMIT} (got {wish.hollow})", reason="InvalidHollow")
     obstacle = node_obstacle(machine)

@@ -40,9 +40,14 @@ def socket_inside(pid: int, kinds: list[str], address: str, port: int) -> socket
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        join(pid, kinds)
-        socket.send_fds(theirs, [b"1"], [listening_socket(address, port).fileno()])
-        os._exit(0)
+        try:
+            join(pid, kinds)
+            listener = listening_socket(address, port)
+            socket.send_fds(theirs, [b"1"], [listener.fileno()])
+        except OSError as error:
+            print(error, file=sys.stderr, flush=True)
+        finally:
+            os._exit(0)
     theirs.close()
     _, handles, _, _ = socket.recv_fds(ours, 1, 1)
     os.waitpid(child, 0)

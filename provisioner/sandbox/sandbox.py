@@ -15,6 +15,7 @@ from pathlib import Path
 from provisioner.errors import PermanentError, ProvisionerError, RefusedError
 from provisioner.sandbox import hollow, mountpoints, network, node, planning
 from provisioner.sandbox.binaries import path_of
+from provisioner.sandbox.components import programs
 from provisioner.sandbox.images.archive import image_names
 from provisioner.sandbox.machine import look
 from provisioner.sandbox.planning import Wish
@@ -108,6 +109,8 @@ class Sandbox:
             nodes = planning.decide_nodes(former, Wish(node, hollow), machine)
             if nodes.note:
                 progress(nodes.note)
+            for program in programs(node=nodes.node, hollow=nodes.hollow):
+                path_of(program)  # before anything is started, since a half-started sandbox helps nobody
             self._layout.make()
             isolated = machine.root and machine.may_isolate
             with network.allocation():
