@@ -147,6 +147,7 @@ class ServiceDiscovery:
                 f"cannot reach a cluster for --discover: {error}",
                 hint="set PROVISIONER_KUBECONFIG, or run in a pod with a service account",
             ) from error
+        settings.retries = 0  # the next round is the retry
         self._core = client.CoreV1Api(client.ApiClient(settings))
         self._label = label
         self._namespace = namespace
