@@ -26,12 +26,14 @@ FULL = [
         "resources": ["pods", "services", "persistentvolumeclaims", "events", "pods/log"],
         "verbs": ["*"],
     },
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]},
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["*"]},
 ]
 
 
 def without(resource: str) -> list[dict[str, Any]]:
-    return [{**rule, "resources": [name for name in rule["resources"] if name != resource]} for rule in FULL]
+    rules = [{**rule, "resources": [name for name in rule["resources"] if name != resource]} for rule in FULL]
+    return [rule for rule in rules if rule["resources"]]
 
 
 class Account:
@@ -125,8 +127,11 @@ def test_a_call_that_is_not_allowed_names_verb_resource_and_namespace(lab: Any, 
         client.cluster_id()
 
 
-def test_who_may_not_read_budgets_has_none(lab: Any, tmp_path: Path, eventually: Callable[..., Any]) -> None:
-    client = Account(lab, tmp_path, without("poddisruptionbudgets")).client()
+@pytest.mark.parametrize("resource", ["poddisruptionbudgets", "secrets"])
+def test_who_may_not_read_what_few_services_have_has_none(
+    resource: str, lab: Any, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    client = Account(lab, tmp_path, without(resource)).client()
     eventually(lambda: not client.permissions(lab.namespace, [Permission("list", "", "pods")]), "the role in force")
     assert client.foreign(lab.identity()) == []
     assert client.remaining(lab.identity()) == []

@@ -203,10 +203,8 @@ class Recorder:
                 self.call("DELETE", kind.path(None, manifest["metadata"]["name"]))
 
 
-NOISE = frozenset(
-    "managedFields resourceVersion selfLink hostIP hostIPs podIP podIPs imageID containerID volumes tolerations"
-    " allocatedResources volumeMounts user".split()
-)
+NOISE = {"managedFields", "resourceVersion", "selfLink", "imageID", "containerID", "allocatedResources", "user"}
+NOISE |= {"hostIP", "hostIPs", "podIP", "podIPs", "volumes", "volumeMounts", "tolerations"}
 
 
 def trimmed(value: Any) -> Any:
