@@ -12,12 +12,23 @@ from typer.exceptions import TyperException
 from provisioner import __version__
 from provisioner.cli.agents import app as agents
 from provisioner.cli.agents import gateway
+from provisioner.cli.apply import apply
+from provisioner.cli.checkout import checkout, forget
+from provisioner.cli.delete import delete
 from provisioner.cli.demo import demo
+from provisioner.cli.doctor import doctor
+from provisioner.cli.drift import drift
 from provisioner.cli.groups import GroupedHelp
+from provisioner.cli.logs import logs
 from provisioner.cli.output import Exit, exit_code, print_error
+from provisioner.cli.preview import preview
+from provisioner.cli.schema import schema
 from provisioner.cli.serve import serve
+from provisioner.cli.services import events, list_services, outputs
 from provisioner.cli.settings import settings as show_settings
+from provisioner.cli.status import status
 from provisioner.cli.toolchain import app as toolchain
+from provisioner.cli.update import history, rollback, scale
 from provisioner.errors import ProvisionerError
 
 EPILOG = "Exit codes: 0 done, 1 failed, 2 usage, 3 not ready yet, 4 refused, 130 interrupted."
@@ -49,14 +60,31 @@ def options(
     """Options that stand before the verb."""
 
 
+_SERVICES = "Services"
 _SERVE = "Serve Flyte"
 _LOCAL = "Local cluster and tools"
 
+app.command("apply", rich_help_panel=_SERVICES)(apply)
+app.command("preview", rich_help_panel=_SERVICES)(preview)
+app.command("list", rich_help_panel=_SERVICES)(list_services)
+app.command("status", rich_help_panel=_SERVICES)(status)
+app.command("outputs", rich_help_panel=_SERVICES)(outputs)
+app.command("logs", rich_help_panel=_SERVICES)(logs)
+app.command("events", rich_help_panel=_SERVICES)(events)
+app.command("delete", rich_help_panel=_SERVICES)(delete)
+app.command("scale", rich_help_panel=_SERVICES)(scale)
+app.command("history", rich_help_panel=_SERVICES)(history)
+app.command("rollback", rich_help_panel=_SERVICES)(rollback)
+app.command("drift", rich_help_panel=_SERVICES)(drift)
+app.command("checkout", rich_help_panel=_SERVICES)(checkout)
+app.command("forget", rich_help_panel=_SERVICES)(forget)
+app.command("schema", rich_help_panel=_SERVICES)(schema)
 app.command("serve", rich_help_panel=_SERVE)(serve)
 app.command("gateway", rich_help_panel=_SERVE)(gateway)
 app.add_typer(agents, name="agents", rich_help_panel=_SERVE)
 app.command("demo", rich_help_panel=_LOCAL)(demo)
 app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)
+app.command("doctor", rich_help_panel=_LOCAL)(doctor)
 app.command("settings", rich_help_panel=_LOCAL)(show_settings)
 
 

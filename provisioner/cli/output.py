@@ -102,6 +102,13 @@ def exit_code(error: ProvisionerError) -> Exit:
     return Exit.FAILED
 
 
+def print_problem(message: str, hint: str = "") -> None:
+    """Print what went wrong with one of several things on stderr, and what to do about it."""
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
 def print_error(error: ProvisionerError) -> None:
     """Print an error as one line on stderr, and its hint as a second."""
     if isinstance(error, SpecError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -34,7 +34,7 @@ from provisioner.cluster.objects import Event, Pod, StatefulSet
 from provisioner.cluster.parse import items, mapping, text
 from provisioner.cluster.transport import METADATA_LIST, NotFoundError, Transport
 from provisioner.errors import TransientError
-from provisioner.identity import LABEL_STACK, Identity
+from provisioner.identity import LABEL_DOMAIN, LABEL_OWNER, LABEL_PROJECT, LABEL_STACK, Identity
 
 _PAGE = 500
 _KINDS = {resource.kind: resource for resource in (STATEFULSETS, SERVICES, SECRETS, BUDGETS)}
@@ -52,6 +52,23 @@ class SpokenEvent:
 
     event: Event
     warning: bool
+
+
+@dataclass(frozen=True)
+class ListedSet:
+    """A StatefulSet of ours, and whose it is by its labels.
+
+    Attributes:
+        found: The StatefulSet.
+        project: Flyte project.
+        domain: Flyte domain.
+        owner: Name of the execution that owns it, or "".
+    """
+
+    found: StatefulSet
+    project: str
+    domain: str
+    owner: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +134,17 @@ class LiveObjects:
         found = self.get("StatefulSet", identity.namespace, identity.service)
         parsed = parse.statefulset(found) if found is not None else None
         return parsed if parsed is not None and parsed.stack == identity.stack else None
+
+    def statefulsets(self, namespace: str | None) -> Iterator[ListedSet]:
+        """All StatefulSets that carry the label of a stack.
+
+        Args:
+            namespace: Where; None for everywhere.
+        """
+        for item in self._list(STATEFULSETS, namespace, {"labelSelector": LABEL_STACK}):
+            labels = mapping(mapping(item, "metadata"), "labels")
+            whose = (text(labels, label) for label in (LABEL_PROJECT, LABEL_DOMAIN, LABEL_OWNER))
+            yield ListedSet(parse.statefulset(item), *whose)
 
     def pods(self, identity: Identity) -> tuple[Pod, ...]:
         """The pods of a service."""
@@ -191,7 +219,9 @@ class LiveObjects:
         theirs = parsedate_to_datetime(date).timestamp() + 0.5 if date else before
         return Server(self._transport.host, text(document, "gitVersion"), theirs - (before + took / 2), took)
 
-    def _list(self, resource: Resource, namespace: str, query: Mapping[str, str | int]) -> list[Mapping[str, Any]]:
+    def _list(
+        self, resource: Resource, namespace: str | None, query: Mapping[str, str | int]
+    ) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
         asked: dict[str, str | int] = {**query, "limit": _PAGE}
         while True:

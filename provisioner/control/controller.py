@@ -115,6 +115,16 @@ class Controller:
             self._failures.pop(request.stack, None)
         return self._status(request, self._workers.submit(Intent(Kind.APPLY, request)))
 
+    def repair(self, request: ServiceRequest) -> Status:
+        """Ask for a service, and that what others changed or deleted of it is put right.
+
+        Args:
+            request: What is wanted.
+        """
+        with self._lock:
+            self._failures.pop(request.stack, None)
+        return self._status(request, self._workers.submit(Intent(Kind.APPLY, request, repair=True), force=True))
+
     def observe(self, request: ServiceRequest) -> Status:
         """The status of a service; starts again what a crash or a deletion lost.
 

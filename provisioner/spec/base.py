@@ -16,6 +16,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PlainValidator,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -53,6 +54,17 @@ def _matches(pattern: re.Pattern[str], accepted: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def shape(pattern: re.Pattern[str] | str, *kinds: str) -> WithJsonSchema:
+    """What an editor can check of a text by itself.
+
+    Args:
+        pattern: Of the whole text, in the syntax that Python and ECMAScript share.
+        kinds: Types that are accepted beside a string.
+    """
+    text = pattern if isinstance(pattern, str) else pattern.pattern
+    return WithJsonSchema({"type": ["string", *kinds] if kinds else "string", "pattern": f"^{text}$"})
+
+
 def _qualified_key(value: str) -> str:
     prefix, slash, name = value.rpartition("/")
     prefix_ok = not slash or (len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix) is not None)
@@ -79,22 +91,32 @@ def _port_name(value: str) -> str:
     return value
 
 
-Integer = Annotated[int, BeforeValidator(integral)]
-PortNumber = Annotated[Integer, Field(ge=1, le=65535)]
-PortName = Annotated[str, AfterValidator(_port_name)]
+# Put last, so that the bounds before it stay visible in the JSON Schema.
+WHOLE = BeforeValidator(integral)
+PortNumber = Annotated[int, Field(ge=1, le=65535), WHOLE]
+PortName = Annotated[str, AfterValidator(_port_name), shape(r"(?!.*--)(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")]
 PortReference = Annotated[int | str, PlainValidator(_port_reference, json_schema_input_type=int | str)]
-Image = Annotated[str, _matches(_IMAGE, "an image reference such as registry.example.com/team/store:1.2")]
-DNSSubdomain = Annotated[
-    str, Field(max_length=253), _matches(_DNS_SUBDOMAIN, "a name of a-z, 0-9, dashes and dots (DNS-1123 subdomain)")
+Image = Annotated[
+    str, _matches(_IMAGE, "an image reference such as registry.example.com/team/store:1.2"), shape(_IMAGE)
 ]
-DNSLabel = Annotated[str, _matches(_DNS_LABEL, "a name of up to 63 of a-z, 0-9 and dashes (DNS-1123 label)")]
+DNSSubdomain = Annotated[
+    str,
+    Field(max_length=253),
+    _matches(_DNS_SUBDOMAIN, "a name of a-z, 0-9, dashes and dots (DNS-1123 subdomain)"),
+    shape(_DNS_SUBDOMAIN),
+]
+DNSLabel = Annotated[
+    str,
+    _matches(_DNS_LABEL, "a name of up to 63 of a-z, 0-9 and dashes (DNS-1123 label)"),
+    shape(_DNS_LABEL),
+]
 LabelKey = Annotated[str, AfterValidator(_qualified_key)]
 LabelValue = Annotated[
     str,
     _matches(re.compile(rf"({_QUALIFIED.pattern})?"), "up to 63 of letters, digits, '-', '_' and '.' inside"),
 ]
 EnvName = Annotated[str, _matches(re.compile(r"[ -<>-~]+"), "printable ASCII characters other than '=', at least one")]
-Count = Annotated[Integer, Field(ge=1, le=3600)]
+Count = Annotated[int, Field(ge=1, le=3600), WHOLE]
 
 
 @dataclass(frozen=True)

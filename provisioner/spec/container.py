@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, SecretStr, Tag, field_serializer, field_validator
 
 from provisioner.spec.base import (
+    WHOLE,
     Broken,
     Count,
     DNSSubdomain,
-    Integer,
     LabelKey,
     Model,
     PortName,
@@ -129,7 +129,7 @@ class Probe(Model):
     http_get: HTTPGetAction | None = Field(default=None, description="HTTP request")
     tcp_socket: TCPSocketAction | None = Field(default=None, description="TCP connection")
     exec: ExecAction | None = Field(default=None, description="command")
-    initial_delay_seconds: Annotated[Integer, Field(ge=0, le=3600)] = Field(
+    initial_delay_seconds: Annotated[int, Field(ge=0, le=3600), WHOLE] = Field(
         default=0, description="seconds before the first"
     )
     period_seconds: Count = Field(default=10, description="seconds from one to the next")

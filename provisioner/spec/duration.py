@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from provisioner.spec.base import shape
+
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _LONGEST = 365 * 86400
@@ -64,6 +66,7 @@ def _coerce(value: Any) -> int:
 
 Duration = Annotated[
     int,
-    BeforeValidator(_coerce, json_schema_input_type=str | int),
+    BeforeValidator(_coerce),
+    shape(r"(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?", "integer"),
     PlainSerializer(format_duration, return_type=str),
 ]

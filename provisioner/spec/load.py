@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 
 from provisioner.errors import Problem, SpecError
-from provisioner.spec.base import Model
+from provisioner.spec.base import Model, shape
 from provisioner.spec.community import from_community, is_community
 from provisioner.spec.model import DataServiceSpec
 from provisioner.spec.problems import problems_of
@@ -36,7 +36,7 @@ def _service_name(value: str) -> str:
     return value
 
 
-ServiceName = Annotated[str, AfterValidator(_service_name)]
+ServiceName = Annotated[str, AfterValidator(_service_name), shape(_NAME)]
 
 
 class ServiceConfig(Model):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from provisioner.spec.base import Broken, DNSSubdomain, EnvName, Image, Integer, LabelKey, LabelValue, Model
+from provisioner.spec.base import WHOLE, Broken, DNSSubdomain, EnvName, Image, LabelKey, LabelValue, Model
 from provisioner.spec.container import EnvSecret, EnvValue, Port, Probe, ResourceRequirements
 from provisioner.spec.duration import Duration
 from provisioner.spec.lifecycle import Drift
@@ -52,7 +52,7 @@ class DataServiceSpec(Model):
     args: tuple[str, ...] = Field(default=(), description="replaces the image's arguments")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="environment variables")
     ports: tuple[Port, ...] = Field(min_length=1, max_length=64, description="named ports of each replica")
-    replicas: Annotated[Integer, Field(ge=0, le=10_000)] = Field(
+    replicas: Annotated[int, Field(ge=0, le=10_000), WHOLE] = Field(
         default=1, description="number of replicas (shards); 0 pauses the service"
     )
     resources: ResourceRequirements = Field(
@@ -83,10 +83,14 @@ class DataServiceSpec(Model):
     pod_management_policy: Literal["Parallel", "OrderedReady"] = Field(
         default="Parallel", description="start all replicas at once, or one after another"
     )
-    termination_grace_period_seconds: Annotated[Integer, Field(ge=0, le=3600)] = Field(
+    termination_grace_period_seconds: Annotated[int, Field(ge=0, le=3600), WHOLE] = Field(
         default=30, description="seconds between SIGTERM and SIGKILL of a replica"
     )
-    start_deadline: Duration = Field(default=1800, description="time for all replicas to be ready, else it has failed")
+    start_deadline: Duration = Field(
+        default=1800,
+        description="time for all replicas to be ready, else it has failed",
+        json_schema_extra={"default": "30m"},
+    )
     ttl: Duration | None = Field(default=None, description="lifetime, after which it is destroyed; none: its owner's")
     deletion_policy: Literal["Delete", "Retain"] = Field(
         default="Delete",

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from provisioner.spec.base import shape
+
 _SCALES = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -34,6 +36,8 @@ _SCALES = {
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
 )
+# The same without names of groups, which ECMAScript writes in another way, and without a sign.
+_SHAPE = r"[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
 # apimachinery caps a quantity at 2^63-1 of its unit.
 _LARGEST = Decimal(2**63 - 1)
 
@@ -75,4 +79,4 @@ def _coerce(value: Any) -> str:
     return text
 
 
-Quantity = Annotated[str, BeforeValidator(_coerce, json_schema_input_type=str | float)]
+Quantity = Annotated[str, BeforeValidator(_coerce), shape(_SHAPE, "number")]

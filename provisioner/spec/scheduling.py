@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from provisioner.spec.base import Broken, Integer, LabelKey, LabelValue, Model
+from provisioner.spec.base import WHOLE, Broken, LabelKey, LabelValue, Model
 
 
 class Toleration(Model):
@@ -56,7 +56,7 @@ class NodeTerm(Model):
 class PreferredNodeTerm(Model):
     """A wish for nodes, weighed against others."""
 
-    weight: Annotated[Integer, Field(ge=1, le=100)] = Field(description="1 to 100, higher counts more")
+    weight: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(description="1 to 100, higher counts more")
     preference: NodeTerm = Field(description="conditions on the node")
 
 
@@ -74,7 +74,7 @@ class TopologySpread(Model):
     """Spread the replicas evenly over zones, nodes or other groups of nodes."""
 
     topology_key: LabelKey = Field(description="node label whose values are the groups")
-    max_skew: Annotated[Integer, Field(ge=1, le=1000)] = Field(
+    max_skew: Annotated[int, Field(ge=1, le=1000), WHOLE] = Field(
         default=1, description="largest difference between two groups"
     )
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
