@@ -130,18 +130,20 @@ def remove_all(services: list[ServiceRequest], values: Settings, say: Callable[[
     controller = Controller.from_settings(values)
     controller.start()
     left = {request.stack: request for request in services}
-    messages: dict[str, str] = {}
+    told: dict[str, str] = {}
     deadline = time.monotonic() + 2 * values.operation_timeout
     while left and time.monotonic() < deadline:
         for stack, request in list(left.items()):
             status = controller.remove(request)
-            messages[stack] = status.message
             if status.phase is Phase.GONE:
                 del left[stack]
                 say(f"data service {stack}: gone")
+            elif status.reason and told.get(stack) != status.reason:
+                told[stack] = status.reason
+                say(f"data service {stack}: {status.message}")
         time.sleep(_POLL_SECONDS)
     for stack in left:
-        say(f"data service {stack}: still there, {messages[stack]}")
+        say(f"data service {stack}: still there; the backend is {values.backend}")
     controller.stop(values.cancel_grace)
     return not left
 

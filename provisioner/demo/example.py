@@ -87,7 +87,7 @@ def serialized_task(examples: Path, image: str) -> tasks_pb2.TaskTemplate:
     if str(examples) not in sys.path:
         sys.path.insert(0, str(examples))
     workflow = importlib.import_module("gnn.workflow")
-    settings = SerializationSettings(ImageConfig.auto(img_name=image), project=PROJECT, domain=DOMAIN, version=VERSION)
+    settings = SerializationSettings(ImageConfig(), project=PROJECT, domain=DOMAIN, version=VERSION)
     entities: OrderedDict[Any, Any] = OrderedDict()
     get_serializable(entities, settings, workflow.train_on_graph)
     for entity in entities.values():
