@@ -39,7 +39,8 @@ _STRENGTH = {"same": 0, "refresh": 1, "read": 2, "update": 3, "create": 4, "dele
 # What the engine says in addition to each real error.
 _ECHO = re.compile(
     r"(update|preview|destroy|refresh) (failed|cancell?ed)"
-    r"|Resource monitor has terminated, shutting down",
+    r"|an unhandled error occurred: the program was stopped: .*",
+    re.DOTALL,
 )
 # How the API server refuses the dry run of a create while the object to be replaced is still there.
 _STILL_THERE = re.compile(r"is invalid: .*(Forbidden: updates to|field is immutable)", re.DOTALL)

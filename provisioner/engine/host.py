@@ -3,18 +3,14 @@
 Two ways were open. The Automation API's `Stack.up` does this too, but ends
 every operation with questions (outputs, history) that are a process each, so it
 would have to be fed made-up answers through a subclass; it has no `--remove` on
-destroy; and it leaves its two gRPC servers to the garbage collector. Here the
-SDK's `LanguageServer`, which its own `up` and its Python language host stand
-on, and the events' service share one server, which is stopped and waited for
-when the operation ends. Everything that an operation is asked afterwards is
-known from its events.
+destroy; and it leaves its two gRPC servers to the garbage collector. Here both
+services share one server, which is stopped and waited for when the operation
+ends, and everything that is asked afterwards is known from the events.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +23,9 @@ import grpc
 import structlog
 from google.protobuf.empty_pb2 import Empty
 from pulumi.automation import EngineEvent, PulumiFn
-from pulumi.automation._server import LanguageServer
 from pulumi.runtime.proto import events_pb2_grpc, language_pb2_grpc
+
+from provisioner.engine.language import Language
 
 OnEvent = Callable[[EngineEvent], None]
 
@@ -40,50 +37,6 @@ _OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
 _PROVIDER_MODULES = ("meta.v1", "core.v1", "apps.v1", "policy.v1")
 
 _log = structlog.get_logger(__name__)
-
-
-class _AsyncioLogger:
-    """Gives the logger of asyncio its level back, which the SDK sets to CRITICAL at the start of each program.
-
-    Else the server's own asyncio errors would be lost from the first operation on.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._programs = 0
-        self._level = logging.NOTSET
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._programs == 0:
-                self._level = logging.getLogger("asyncio").level
-            self._programs += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._programs -= 1
-            if self._programs == 0:
-                logging.getLogger("asyncio").setLevel(self._level)
-
-
-_ASYNCIO_LOGGER = _AsyncioLogger()
-
-
-class _Language(LanguageServer):
-    """Runs the inline program in the server's own process."""
-
-    def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
-        with _ASYNCIO_LOGGER:
-            return super().Run(request, context)  # type: ignore[no-untyped-call]
-
-    def _exception_handler(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # A program that failed leaves futures that nobody asks any more, noticed whenever they are collected. What
-        # went wrong was told as a diagnostic; this is why the SDK silences the logger.
-        error = context.get("exception")
-        if isinstance(error, grpc.RpcError):
-            loop.stop()
-        else:
-            _log.debug("left over by a program", what=context.get("message"), error=str(error))
 
 
 class _Events(events_pb2_grpc.EventsServicer):
@@ -129,15 +82,14 @@ class Host:
     """
 
     def __init__(self, program: PulumiFn | None, on_event: OnEvent) -> None:
-        self._inline = program is not None
-        if self._inline:
-            with _LOADING:
-                _load_provider_sdk()
+        self._language = Language(program) if program is not None else None
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-host")
         self._server = grpc.server(self._pool, options=_OPTIONS)
         events_pb2_grpc.add_EventsServicer_to_server(_Events(on_event), self._server)
-        if program is not None:
-            language_pb2_grpc.add_LanguageRuntimeServicer_to_server(_Language(program), self._server)
+        if self._language is not None:
+            with _LOADING:
+                _load_provider_sdk()
+            language_pb2_grpc.add_LanguageRuntimeServicer_to_server(self._language, self._server)
         self._port = self._server.add_insecure_port("127.0.0.1:0")
 
     def __enter__(self) -> Host:
@@ -151,11 +103,16 @@ class Host:
         # A program whose engine was killed still has to notice it; it is not waited for.
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def program_error(self) -> BaseException | None:
+        """What the program raised, if it did."""
+        return self._language.error if self._language is not None else None
+
     def arguments(self) -> list[str]:
         """The options that point a CLI process to this server."""
         address = f"127.0.0.1:{self._port}"
         words = ["--event-log", f"tcp://{address}"]
-        if self._inline:
+        if self._language is not None:
             words += [f"--client={address}", "--exec-kind", "auto.inline"]
         else:
             words += ["--exec-kind", "auto.local"]

@@ -28,7 +28,7 @@ from provisioner.engine.process import Cause, Finished, Limits, end_session, pro
 from provisioner.engine.records import Records, locked
 from provisioner.engine.recovery import Holder
 from provisioner.engine.state import Lock, StateReader
-from provisioner.errors import PermanentError, TransientError
+from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
 HolderAlive = Callable[[Lock], bool | None]
 """Says of a lock's holder on another machine whether it lives; None if that cannot be known."""
@@ -155,6 +155,14 @@ class Operation:
             finished = self._process([*arguments, *host.arguments(), "--stack", self._name])
         if collector.error is not None:
             raise collector.error
+        if isinstance(host.program_error, ProvisionerError):
+            raise host.program_error
+        if host.program_error is not None:
+            raise PermanentError(
+                f"the program of stack {self._name} failed: {type(host.program_error).__name__}: {host.program_error}",
+                reason="ProgramFailed",
+                hint="this is a fault of the program, not of the cluster",
+            ) from host.program_error
         error = self._judged(arguments[0], finished, collector.events) if finished.code != 0 else None
         return collector.events, error
 

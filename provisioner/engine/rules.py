@@ -89,12 +89,6 @@ _ENGINE = (
         r"failed to create new OS thread|resource temporarily unavailable|too many open files",
         "raise the limit of processes or files, or lower PROVISIONER_WORKERS",
     ),
-    _permanent(
-        "ProgramFailed",
-        r"python inline source runtime error: (?P<what>[^\n]+)",
-        "this is a fault of the program; the log has its traceback",
-        "the stack's program failed: {what}",
-    ),
 )
 
 _ADMISSION = (

@@ -1,0 +1,100 @@
+"""Runs an inline program for the engine, inside this process.
+
+The SDK's own `LanguageServer` does the same for its `Stack.up`, made for one
+program in a script's life. In a server it does harm: it silences asyncio's
+logger for good, leaves tasks behind when the engine is killed, and reduces a
+program's exception to text. This one stands on the same functions of
+`pulumi.runtime` and cleans up after each program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import structlog
+from pulumi import RunError
+from pulumi.automation import PulumiFn
+from pulumi.runtime import reset_options, run_in_stack, set_all_config
+from pulumi.runtime.proto import LanguageRuntimeServicer, language_pb2, plugin_pb2
+
+# Each registration waits in a thread for the engine's answer.
+_THREADS = 32
+
+_log = structlog.get_logger(__name__)
+
+
+class Language(LanguageRuntimeServicer):
+    """The language runtime of one operation.
+
+    Args:
+        program: The inline program.
+
+    Attributes:
+        error: What the program raised, if it did.
+    """
+
+    def __init__(self, program: PulumiFn) -> None:
+        self._program = program
+        self.error: BaseException | None = None
+
+    # The names below are those of the RPCs.
+
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Greet the engine."""
+        return language_pb2.LanguageHandshakeResponse()
+
+    def GetRequiredPlugins(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Name no plugins in advance: the engine asks for each at its first resource."""
+        return language_pb2.GetRequiredPluginsResponse()
+
+    def GetRequiredPackages(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Name no packages in advance."""
+        return language_pb2.GetRequiredPackagesResponse()
+
+    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Say nothing of a version: this is no plugin of its own."""
+        return plugin_pb2.PluginInfo()
+
+    def Run(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Run the program against the engine's resource monitor."""
+        # The SDK keeps what belongs to one program in context variables.
+        return contextvars.copy_context().run(self._run, request)
+
+    def _run(self, request: Any) -> Any:
+        reset_options(
+            project=request.project,
+            monitor_address=request.monitor_address,
+            engine_address=request.args[0] if request.args else "",
+            stack=request.stack,
+            parallel=request.parallel,
+            preview=request.dryRun,
+            organization=request.organization or "organization",
+        )
+        if request.config:
+            set_all_config(request.config, request.configSecretKeys or None)
+        try:
+            with asyncio.Runner() as runner:
+                loop = runner.get_loop()
+                loop.set_exception_handler(_left_over)
+                loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-program"))
+                runner.run(run_in_stack(self._program))
+        except (RunError, grpc.RpcError) as error:
+            # The engine said no to a registration, or is gone; why is among its own diagnostics.
+            return language_pb2.RunResponse(error=f"the program was stopped: {_told(error)}")
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that wants the operation
+            self.error = error
+            return language_pb2.RunResponse(error=f"the program failed: {type(error).__name__}: {error}")
+        return language_pb2.RunResponse()
+
+
+def _told(error: Exception) -> str:
+    return str(error.details()) if isinstance(error, grpc.RpcError) else str(error)
+
+
+def _left_over(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # A program that was stopped leaves futures that nobody asks any more, noticed whenever they are collected.
+    _log.debug("left over by a program", what=context.get("message"), error=str(context.get("exception")))
