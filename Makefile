@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup toolchain demo test unit lint format bench requirements clean
+.PHONY: help setup toolchain demo test unit lint format docs bench requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ format: $(READY) ## format the code
 
 bench: toolchain ## figures for docs/performance.md
 	@$(BIN)/python tests/bench/registry_bench.py
+
+docs: $(READY) ## the references in docs/ that are made from the code
+	@$(BIN)/provisioner schema --markdown > docs/spec.md
 
 requirements: $(READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	@scripts/requirements.sh
