@@ -64,7 +64,7 @@ def reason_of(error: grpc.aio.AioRpcError, limit: float) -> str:
         return f"no answer within {format_duration(limit)}"
     if "Connection refused" in details:
         return "connection refused"
-    if "DNS" in details or "name resol" in details.lower():
+    if "DNS" in details or "resolving" in details or "name resol" in details.lower():
         return "the name does not resolve"
     if "SSL" in details or "handshake" in details.lower() or "certificate" in details.lower():
         return f"TLS handshake failed: {details[-120:]}"

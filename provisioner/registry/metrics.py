@@ -65,11 +65,8 @@ class Metrics(Collector):
             registry=self.registry,
         )
         self.config_valid.set(1)
-        self.discovery_up = Gauge(
-            "agent_registry_discovery_up",
-            "1 when the latest look-up of labelled Services worked",
-            registry=self.registry,
-        )
+        self.discovery_up: bool | None = None
+        """Whether the latest look-up of labelled Services worked; None when there is none."""
         self.registry.register(self)
 
     def follow(self, table: Callable[[], RoutingTable]) -> None:
@@ -98,7 +95,8 @@ class Metrics(Collector):
             counts[route.agent] += 1
         for name, status in table.agents.items():
             up.add_metric([name], float(not status.observation.error and status.observation.answered_at is not None))
-            stale.add_metric([name], float(status.stale and not status.expired))
+            kept = status.stale and not status.expired and status.observation.answered_at is not None
+            stale.add_metric([name], float(kept))
             served.add_metric([name], counts[name])
             if status.observation.answered_at is not None:
                 age.add_metric([name], now - status.observation.answered_at)
@@ -113,4 +111,9 @@ class Metrics(Collector):
         table_age = GaugeMetricFamily("agent_registry_table_age_seconds", "Seconds since the latest round ended")
         if table is not EMPTY:
             table_age.add_metric([], now - table.built_at)
-        return [up, age, stale, served, conflicts, unresolved, table_age]
+        discovery = GaugeMetricFamily(
+            "agent_registry_discovery_up", "1 when the latest look-up of labelled Services worked"
+        )
+        if self.discovery_up is not None:
+            discovery.add_metric([], float(self.discovery_up))
+        return [up, age, stale, served, conflicts, unresolved, table_age, discovery]

@@ -133,7 +133,7 @@ class Watch:
             problem = str(error)
         else:
             problem = ""
-        self._metrics.discovery_up.set(not problem)
+        self._metrics.discovery_up = not problem
         if problem and problem != self._discovery_error:
             log.error("discovery failed, the agents found before are kept", problem=problem)
         self._discovery_error = problem

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -150,6 +151,48 @@ class Gateway(Process):
 
     def channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.endpoint)
+
+
+class Network:
+    """A way to a server that can lose what is on it: as when a node is gone without a word."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._lost: list[threading.Event] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def lose(self) -> None:
+        """From now on nothing passes on the connections there are; new ones work."""
+        for lost in self._lost:
+            lost.set()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                lost = threading.Event()
+                self._lost.append(lost)
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(source, target, lost), daemon=True).start()
+
+    @staticmethod
+    def _pump(source: socket.socket, target: socket.socket, lost: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not lost.is_set():
+                    target.sendall(data)
+            if not lost.is_set():
+                target.shutdown(socket.SHUT_WR)
 
 
 class Fleet:

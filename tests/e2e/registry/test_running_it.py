@@ -15,7 +15,7 @@ from flyteidl.core import execution_pb2
 from flyteidl.service import agent_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from .conftest import PATIENCE, category, create, get, until, write_config
+from .conftest import PATIENCE, Network, category, create, get, until, write_config
 
 NEVER = "1h"  # a poll interval that no test lives to see
 
@@ -92,6 +92,22 @@ def test_a_hung_agent_delays_nobody_and_its_connection_is_given_up(fleet, tmp_pa
         hung.kill()
         hung.start()
         assert stub.GetTask(get("slow"), timeout=PATIENCE).resource.message == "hung"
+
+
+def test_a_connection_that_lost_its_other_end_is_replaced(fleet, tmp_path):
+    """A node that is gone sends nothing, not even that it is gone; TCP would notice in a quarter of an hour."""
+    old = fleet.old_style("old", "--type", "async:legacy")
+    network = Network(old.port)
+    block = {"pollInterval": "500ms", "agents": {"old": {"endpoint": network.endpoint, "insecure": True}}}
+    gateway = fleet.gateway(write_config(tmp_path / "agents.yaml", block))
+    with gateway.channel() as channel:
+        stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
+        assert stub.GetTask(get("legacy"), timeout=10).resource.message == "old"
+        network.lose()
+        until(lambda: gateway.metric("agent_registry_agent_stale", agent="old") == 1, "the loss is noticed")
+        until(lambda: gateway.metric("agent_registry_agent_up", agent="old") == 1, "a new connection is made")
+        assert stub.GetTask(get("legacy"), timeout=10).resource.message == "old"
+    network.close()
 
 
 def health_of(channel):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.registry.ask import announced_of, reason_of
-from provisioner.registry.calls import Caller, passed_on, retry_delay
+from provisioner.registry.calls import Caller, code_of, passed_on, retry_delay
 from provisioner.registry.changes import changes_between
 from provisioner.registry.config import Deployment, RegistryConfig
 from provisioner.registry.discovery import ServiceFacts, deployment_of
@@ -60,6 +60,7 @@ def failure(code, details):
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer within 3s"),
         (grpc.StatusCode.UNAVAILABLE, "failed to connect: connect: Connection refused (111)", "connection refused"),
         (grpc.StatusCode.UNAVAILABLE, "DNS resolution failed for x", "the name does not resolve"),
+        (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: [Domain name not found]", "the name does not resolve"),
         (grpc.StatusCode.UNAVAILABLE, "Ssl handshake failed: CERTIFICATE_VERIFY_FAILED", "TLS handshake failed"),
         (grpc.StatusCode.INTERNAL, "boom\n\x1b[31m", "INTERNAL: boom ?[31m"),
         (grpc.StatusCode.UNKNOWN, "", "UNKNOWN"),
@@ -83,6 +84,20 @@ def test_only_what_is_safe_is_repeated_and_never_past_the_deadline(method, code,
         assert code is grpc.StatusCode.UNAVAILABLE
         assert 0 < delay < remaining
         assert delay <= 1
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        # As gRPC's own server drops a call that reaches it while it shuts down.
+        (grpc.StatusCode.CANCELLED, "CANCELLED", grpc.StatusCode.UNAVAILABLE),
+        (grpc.StatusCode.CANCELLED, "the job was cancelled", grpc.StatusCode.CANCELLED),
+        (grpc.StatusCode.UNAVAILABLE, "x", grpc.StatusCode.UNAVAILABLE),
+        (grpc.StatusCode.INTERNAL, "CANCELLED", grpc.StatusCode.INTERNAL),
+    ],
+)
+def test_a_dropped_call_counts_as_unavailable(code, details, expected):
+    assert code_of(failure(code, details)) is expected
 
 
 def test_delays_grow():
