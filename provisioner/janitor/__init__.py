@@ -1,0 +1,1 @@
+"""The janitor: what lost its owner goes, what is in use stays."""
