@@ -83,7 +83,9 @@ def carry_out(
     statuses = _run(session, requests, wait=wait, timeout=timeout, repair=repair)
     rows = [_row(request, statuses[request.stack]) for request in requests]
     if output is Format.TABLE:
-        shown = [{**row, "ready": f"{row['ready']}/{row['wanted']}", "changes": _counted(row)} for row in rows]
+        shown = [
+            {**row, "ready": f"{row['ready']}/{row['wanted']}", "changes": counted(row["changes"])} for row in rows
+        ]
         columns = {key: key for key in ("name", "namespace", "ready", "status", "changes")}
         print_result(shown, output, columns=columns)
     else:
@@ -169,9 +171,18 @@ def _row(request: ServiceRequest, status: Status) -> dict[str, Any]:
     }
 
 
-def _counted(row: dict[str, Any]) -> str:
+def counted(changes: Sequence[str]) -> str:
+    """How many objects were changed in which way.
+
+    Args:
+        changes: One line per object, its verb first.
+
+    Example:
+        >>> counted(["create Service a", "create StatefulSet a"])
+        '2 created'
+    """
     verbs: dict[str, int] = {}
-    for change in row["changes"]:
+    for change in changes:
         verb = change.partition(" ")[0]
         verbs[verb] = verbs.get(verb, 0) + 1
     return ", ".join(f"{count} {verb}d" for verb, count in verbs.items()) or "none"
