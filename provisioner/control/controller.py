@@ -255,10 +255,10 @@ class Controller:
         return tuple(pod for pod in stuck_pods(snapshot) if pod.uid not in asked)
 
     def _fail(self, request: ServiceRequest, status: Status) -> Status:
-        """Remember a failure, and remove what an execution owns: Flyte never asks for it after FAILED."""
+        """Remember a failure, and remove what ends with its execution: Flyte never asks for it after FAILED."""
         with self._lock:
             self._failures[request.stack] = (request, status, self._clock())
-        if request.identity.owner:
+        if request.identity.owner and request.spec.deletion_policy == "Delete":
             self._workers.submit(Intent(Kind.REMOVE, request))
         return status
 

@@ -91,7 +91,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             return meta
         request = content.request
         bound = _bound(request)
-        if task_execution_metadata is None:
+        if task_execution_metadata is None and not _is_retained(request):
             self._local.own(request)
         try:
             status = self._runtime.control().ensure(request)
@@ -128,7 +128,9 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             return answer.of_fault(error)
 
     def delete(self, resource_meta: DataServiceMeta, **_: Any) -> None:
-        """Remove the service; repeating it is harmless, and what somebody else created stays.
+        """Remove the service; repeating it is harmless.
+
+        What somebody else created stays, and what is to be retained.
 
         Returns at once, except in a local run: there it returns when the
         service is gone, since the process ends with it.
@@ -145,6 +147,9 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         if isinstance(content, Attached):
             log.info("task detached", service=content.service, namespace=content.namespace)
         elif isinstance(content, Wanted):
+            if _is_retained(content.request):
+                _bound(content.request).info("service retained")
+                return
             if self._local.owns(content.request):
                 self._local.remove(content.request)
                 return
@@ -199,6 +204,11 @@ def _rejected(error: ProvisionerError) -> Rejected:
     else:
         message = error.message[:_LONGEST_MESSAGE]
     return Rejected(error.reason, message, error.hint)
+
+
+def _is_retained(request: ServiceRequest) -> bool:
+    """Whether it stays when its owner has ended."""
+    return request.spec.deletion_policy == "Retain"
 
 
 def _bound(request: ServiceRequest) -> structlog.stdlib.BoundLogger:

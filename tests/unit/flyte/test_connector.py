@@ -248,6 +248,14 @@ def test_delete_removes_and_may_be_repeated(connector, control, template, execut
     assert control.calls[1:] == [("remove", stack), ("remove", stack)]
 
 
+def test_a_service_to_be_retained_outlives_its_owner(connector, control, serialized, execution) -> None:
+    config = DataServiceConfig(image="a", ports=[Port(name="main", port=1)], deletion_policy="Retain")
+    kept = serialized(DataServiceTask(name="flow.kept", task_config=config))
+    meta = connector.create(kept, task_execution_metadata=execution())
+    connector.delete(meta)
+    assert [call for call, _ in control.calls] == ["ensure"]
+
+
 def test_an_attached_service_is_waited_for_and_never_touched(connector, control, attach, execution) -> None:
     meta = wire(connector.create(attach, task_execution_metadata=execution()))
     assert meta.content == Attached("p-d", "shared-graph", ("service",))
