@@ -1,4 +1,4 @@
-"""`provisioner agents` and `provisioner gateway`: who serves which task type, and one endpoint for all of them."""
+"""`provisioner agents`: who serves which task type, and which entries of a propeller's configuration do anything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from provisioner.cli.agent_options import (
+    WATCHING,
+    AgentCaOption,
+    AgentCertOption,
+    AgentKeyOption,
+    ConfigOption,
+    DiscoverOption,
+    DomainOption,
+    IntervalOption,
+    LabelOption,
+    NamespaceOption,
+    StaleOption,
+    agent_tls,
+    discovery,
+    interval,
+    seconds,
+)
 from provisioner.cli.output import Exit, Format, FormatOption, note, print_result
 from provisioner.errors import UsageError
 
@@ -20,10 +37,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from provisioner.registry.client import AsyncAgentRegistry
-    from provisioner.registry.config import Tls
-    from provisioner.registry.server import Addresses
     from provisioner.registry.table import RoutingTable
-    from provisioner.registry.watch import Discovery
 
 
 class _ListByDefault(TyperGroup):
@@ -40,110 +54,6 @@ app = typer.Typer(
     help="Show which deployed agent serves which task type.\n\nWithout a verb, `list` is meant.",
     rich_markup_mode=None,
 )
-
-_WATCHING = "Watching"
-_FINDING = "Finding agents"
-_TLS = "TLS"
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        envvar="PROVISIONER_AGENTS_CONFIG",
-        help="YAML file, folder or ConfigMap with agent-service or connector-service.",
-        rich_help_panel=_FINDING,
-    ),
-]
-DiscoverOption = Annotated[
-    bool, typer.Option("--discover", help="Find agents by label on Kubernetes Services.", rich_help_panel=_FINDING)
-]
-LabelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--discover-label",
-        help="Label selector for --discover; data-service-provisioner/agent=true by default.",
-        rich_help_panel=_FINDING,
-    ),
-]
-NamespaceOption = Annotated[
-    str, typer.Option("--discover-namespace", help="Look only here; else everywhere.", rich_help_panel=_FINDING)
-]
-DomainOption = Annotated[
-    str, typer.Option("--cluster-domain", help="Domain of the cluster's DNS.", rich_help_panel=_FINDING)
-]
-IntervalOption = Annotated[
-    str | None,
-    typer.Option(
-        "--poll-interval",
-        metavar="DURATION",
-        help="Time between two rounds, such as 10s; else the file's.",
-        rich_help_panel=_WATCHING,
-    ),
-]
-StaleOption = Annotated[
-    str,
-    typer.Option(
-        "--stale-after",
-        metavar="DURATION",
-        help="How long a silent agent keeps its entries.",
-        rich_help_panel=_WATCHING,
-    ),
-]
-AgentCaOption = Annotated[
-    Path | None,
-    typer.Option("--agent-ca", help="CA file for agents with TLS; else the system's.", rich_help_panel=_TLS),
-]
-AgentCertOption = Annotated[
-    Path | None, typer.Option("--agent-cert", help="Client certificate shown to agents.", rich_help_panel=_TLS)
-]
-AgentKeyOption = Annotated[Path | None, typer.Option("--agent-key", help="Its key.", rich_help_panel=_TLS)]
-
-
-def _seconds(value: str, option: str, *, least: float = 0.0) -> float:
-    from provisioner.registry.durations import parse_duration
-
-    try:
-        seconds = parse_duration(value)
-    except ValueError as error:
-        raise UsageError(f"{option} {error} (got {value!r})", hint=f"for example {option} 30s") from error
-    if seconds < least:
-        raise UsageError(f"{option} must be at least {least:g} s (got {value!r})")
-    return seconds
-
-
-def _interval(value: str | None) -> float | None:
-    return None if value is None else _seconds(value, "--poll-interval", least=0.1)
-
-
-def _agent_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls:
-    from provisioner.registry.config import Tls
-
-    if (cert is None) != (key is None):
-        raise UsageError("--agent-cert and --agent-key must be given together")
-    return Tls(ca=ca, cert=cert, key=key)
-
-
-def _discovery(config: Path | None, discover: bool, label: str | None, namespace: str, domain: str) -> Discovery | None:
-    if not discover:
-        if label is not None or namespace:
-            raise UsageError("--discover-label and --discover-namespace have no effect without --discover")
-        if config is None:
-            raise UsageError(
-                "no agents are named", hint="name a configuration with --config, or find agents with --discover"
-            )
-        return None
-    from provisioner.registry.discovery import DEFAULT_LABEL, ServiceDiscovery
-    from provisioner.settings import load
-
-    settings = load()
-    return ServiceDiscovery(
-        label=label or DEFAULT_LABEL,
-        namespace=namespace,
-        kubeconfig=settings.kubeconfig,
-        context=settings.context,
-        cluster_domain=domain,
-    )
 
 
 def _quiet() -> None:
@@ -240,7 +150,7 @@ def _until_interrupted(work: Callable[[], Any]) -> int:
 def list_agents(
     config: ConfigOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on and show each change.", rich_help_panel=_WATCHING)
+        bool, typer.Option("--watch", "-w", help="Go on and show each change.", rich_help_panel=WATCHING)
     ] = False,
     output: FormatOption = Format.TABLE,
     poll_interval: IntervalOption = None,
@@ -257,15 +167,15 @@ def list_agents(
     from provisioner.registry.client import AsyncAgentRegistry
 
     _quiet()
-    discovery = _discovery(config, discover, discover_label, discover_namespace, cluster_domain)
+    found = discovery(config, discover, discover_label, discover_namespace, cluster_domain)
 
     async def work() -> None:
         registry = AsyncAgentRegistry(
             config,
-            stale_after=_seconds(stale_after, "--stale-after"),
-            poll_interval=_interval(poll_interval),
-            agent_tls=_agent_tls(agent_ca, agent_cert, agent_key),
-            discovery=discovery,
+            stale_after=seconds(stale_after, "--stale-after"),
+            poll_interval=interval(poll_interval),
+            agent_tls=agent_tls(agent_ca, agent_cert, agent_key),
+            discovery=found,
             watch=watch,
         )
         await _show(registry, _Printer(output), watch=watch)
@@ -296,107 +206,9 @@ def check_entries(
     if config is None:
         raise UsageError("no agents are named", hint="name a configuration with --config")
     _quiet()
-    findings = asyncio.run(judge_files(config, configmap or config, _agent_tls(agent_ca, agent_cert, agent_key)))
+    findings = asyncio.run(judge_files(config, configmap or config, agent_tls(agent_ca, agent_cert, agent_key)))
     print_result([asdict(item) for item in findings], output, empty="there are no entries for agents")
     wrong = sum(item.verdict is Verdict.WRONG for item in findings)
     if wrong:
         note(f"{wrong} of {len(findings)} entries are wrong")
     return Exit.FAILED if wrong else Exit.DONE
-
-
-def _announce(addresses: Addresses, ready_file: Path | None) -> None:
-    from dataclasses import asdict
-
-    metrics = "none" if addresses.metrics_port is None else f"{addresses.host}:{addresses.metrics_port}"
-    typer.echo(f"gRPC {addresses.host}:{addresses.port}, metrics {metrics}")
-    if ready_file is not None:
-        beside = ready_file.with_name(ready_file.name + ".new")
-        beside.write_text(json.dumps(asdict(addresses)) + "\n")
-        beside.replace(ready_file)
-
-
-def gateway(
-    config: ConfigOption = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; else $PROVISIONER_HOST.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="gRPC port, 0 for a free one; else $PROVISIONER_PORT.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Prometheus port, 0 for a free one; else $PROVISIONER_METRICS_PORT."),
-    ] = None,
-    drain_timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Time for calls in flight after SIGTERM; else $PROVISIONER_DRAIN_TIMEOUT seconds."
-        ),
-    ] = None,
-    connect_wait: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long CreateTask waits for a connection before it fails.")
-    ] = "5s",
-    max_message_size: Annotated[int, typer.Option(min=1, help="Largest message that is taken, in MiB.")] = 64,
-    name: Annotated[
-        str, typer.Option(help="Name by which calls that come back are known; differs in a chain of gateways.")
-    ] = "provisioner-gateway",
-    ready_file: Annotated[Path | None, typer.Option(help="Write the addresses here, as JSON, once it serves.")] = None,
-    poll_interval: IntervalOption = None,
-    stale_after: StaleOption = "10m",
-    discover: DiscoverOption = False,
-    discover_label: LabelOption = None,
-    discover_namespace: NamespaceOption = "",
-    cluster_domain: DomainOption = "cluster.local",
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="Certificate chain of this port.", rich_help_panel=_TLS)
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key.", rich_help_panel=_TLS)] = None,
-    client_ca: Annotated[
-        Path | None,
-        typer.Option("--client-ca", help="Ask callers for a certificate signed by these.", rich_help_panel=_TLS),
-    ] = None,
-    agent_ca: AgentCaOption = None,
-    agent_cert: AgentCertOption = None,
-    agent_key: AgentKeyOption = None,
-) -> int:
-    """Serve all agents on one endpoint, routed by task type.
-
-    Runs until SIGTERM. SIGHUP reads the configuration again.
-    """
-    from provisioner import logs
-    from provisioner.registry.server import GatewayOptions, serve
-    from provisioner.settings import load
-
-    settings = load()
-    logs.configure(settings)
-    if not name.isascii() or not name.isprintable() or not name.strip():
-        raise UsageError(f"--name must be printable ASCII (got {name!r})")
-    options = GatewayOptions(
-        config=config,
-        host=settings.host if host is None else host,
-        port=settings.port if port is None else port,
-        metrics_port=settings.metrics_port if metrics_port is None else metrics_port,
-        tls=_server_tls(tls_cert, tls_key, client_ca),
-        agent_tls=_agent_tls(agent_ca, agent_cert, agent_key),
-        stale_after=_seconds(stale_after, "--stale-after"),
-        poll_interval=_interval(poll_interval),
-        drain_timeout=settings.drain_timeout if drain_timeout is None else _seconds(drain_timeout, "--drain-timeout"),
-        connect_wait=_seconds(connect_wait, "--connect-wait"),
-        max_message_bytes=max_message_size * 2**20,
-        name=name,
-        discovery=_discovery(config, discover, discover_label, discover_namespace, cluster_domain),
-    )
-    try:
-        asyncio.run(serve(options, started=lambda addresses: _announce(addresses, ready_file)))
-    finally:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
-    return Exit.DONE
-
-
-def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Any:
-    from provisioner.registry.tls import ServerTls
-
-    if cert is None or key is None:
-        if cert or key or client_ca:
-            raise UsageError("--tls-cert and --tls-key must be given together, and --client-ca only with them")
-        return None
-    return ServerTls(cert, key, client_ca)

@@ -11,13 +11,13 @@ from typer.exceptions import TyperException
 
 from provisioner import __version__
 from provisioner.cli.agents import app as agents
-from provisioner.cli.agents import gateway
 from provisioner.cli.apply import apply
 from provisioner.cli.checkout import checkout, forget
 from provisioner.cli.delete import delete
 from provisioner.cli.demo import demo
 from provisioner.cli.doctor import doctor
 from provisioner.cli.drift import drift
+from provisioner.cli.gateway import gateway
 from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.logs import logs
 from provisioner.cli.output import Exit, exit_code, print_error
