@@ -15,7 +15,7 @@ from kubernetes.stream import stream
 from provisioner.sandbox import Sandbox
 from provisioner.sandbox.images.busybox import BUSYBOX_IMAGE
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 
 
 def until(what: str, condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
@@ -66,7 +66,8 @@ class Cluster:
         return self.core.read_namespaced_pod(name, "default").spec.node_name
 
     def log(self, name: str) -> str:
-        return self.core.read_namespaced_pod_log(name, "default")
+        # Parsed by the client, it is the text of a bytes literal.
+        return self.core.read_namespaced_pod_log(name, "default", _preload_content=False).data.decode()
 
     def finished(self, name: str) -> str:
         """The log of a pod that has succeeded."""
