@@ -32,6 +32,7 @@ from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
 PAGE = 500
 Item: TypeAlias = Object | Event | Namespace
+_HINT = "it is taken up again from where it was"
 _log = structlog.get_logger(__name__)
 
 
@@ -207,8 +208,9 @@ class Reflector:
         WATCH_RESTARTS.labels(self.target.resource.plural, cause).inc()
         if error is not None:
             self._health = replace(self._health, connected=False, problem=error)
-            # Once per kind of failure, not once per attempt.
-            if self._warned != error.reason and not isinstance(error, ExpiredError):
+            # Once per kind of failure, and not for a cut that heals at the next attempt.
+            lasting = time.monotonic() - self._health.contact > self._timing.gap or isinstance(error, PermanentError)
+            if lasting and self._warned != error.reason:
                 self._warned = error.reason
                 _log.warning("the watch is interrupted", cause=error.message, reason=error.reason, hint=error.hint)
         seconds = delay.next()
@@ -303,7 +305,11 @@ def _lines(response: urllib3.BaseHTTPResponse, call: Call) -> Iterator[bytes]:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line for line in lines if line)
     except HTTPError as error:
-        raise TransientError(f"cannot {call}: the connection was cut: {error}", reason="Unreachable") from error
+        raise TransientError(
+            f"cannot {call}: the connection was cut: {error}", reason="Unreachable", hint=_HINT
+        ) from error
     except (OSError, ValueError, AttributeError) as error:
         # What urllib3 lets through when the socket is shut down under it.
-        raise TransientError(f"cannot {call}: the connection was closed: {error}", reason="Unreachable") from error
+        raise TransientError(
+            f"cannot {call}: the connection was closed: {error}", reason="Unreachable", hint=_HINT
+        ) from error

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
-from urllib3.exceptions import HTTPError, ProtocolError, SSLError, TimeoutError
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError, TimeoutError
 
 from provisioner import __version__
 from provisioner.cluster.api import Call
@@ -146,7 +146,8 @@ def _connection_error(error: HTTPError, call: Call, host: str) -> ProvisionerErr
             reason=_UNTRUSTED,
             hint="is this the right cluster? Its certificate authority is not the one in the kubeconfig",
         )
-    if isinstance(error, TimeoutError):
+    # urllib3 calls a refused connection a timeout, too.
+    if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
         return TransientError(
             f"cannot {call}: no answer from {host} in time", reason="Timeout", hint="it is tried again"
         )

@@ -6,6 +6,7 @@ answer but the fault itself is a real one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import socket
@@ -47,7 +48,7 @@ def small_spec(**fields: Any) -> DataServiceSpec:
     values: dict[str, Any] = {
         "image": "localhost/busybox:sandbox",
         "image_pull_policy": "IfNotPresent",
-        "command": ("sh", "-c", "echo serving; exec nc -lk -p 9000 -e cat"),
+        "command": ("sh", "-c", "echo serving; exec nc -ll -p 9000 -e cat"),
         "ports": (Port(name="tcp", port=9000),),
         "replicas": 2,
         "termination_grace_period_seconds": 0,
@@ -187,7 +188,8 @@ class ApiProxy:
         """Cut every open connection in the middle of what it carries."""
         with self._lock:
             for stream in self._streams:
-                stream.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # it has ended by itself
+                    stream.shutdown(socket.SHUT_RDWR)
             self._streams.clear()
 
     def close(self) -> None:

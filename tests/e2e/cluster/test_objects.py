@@ -58,7 +58,7 @@ def test_what_remains_is_true_while_pods_terminate(
     identity = lab.identity()
     stubborn = spec(
         replicas=2,
-        command=("sh", "-c", "trap '' TERM; nc -lk -p 9000 -e cat & wait; wait"),
+        command=("sh", "-c", "trap '' TERM; nc -ll -p 9000 -e cat & wait; wait"),
         termination_grace_period_seconds=5,
     )
     lab.apply(identity, stubborn)
@@ -135,7 +135,7 @@ def test_logs_of_this_run_and_the_one_before(
 
 
 def test_a_log_is_followed_while_it_grows(lab: Any, spec: Callable[..., Any], eventually: Callable[..., Any]) -> None:
-    script = "echo begin; while [ ! -e /tmp/go ]; do usleep 50000; done; echo end; exec nc -lk -p 9000 -e cat"
+    script = "echo begin; while [ ! -e /tmp/go ]; do usleep 50000; done; echo end; exec nc -ll -p 9000 -e cat"
     lab.apply(lab.identity(), spec(replicas=1, command=("sh", "-c", script)))
     eventually(lambda: lab.client.last_lines(PodRef(lab.namespace, "store-0", "data-service")) == "begin", "begin")
     with lab.client.logs(lab.namespace, "store-0", follow=True) as lines:

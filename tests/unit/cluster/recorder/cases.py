@@ -22,7 +22,7 @@ def sh(script: str) -> dict[str, Any]:
     return {"command": ["sh", "-c", script]}
 
 
-SERVE = sh("exec nc -lk -p 9000 -e cat")
+SERVE = sh("exec nc -ll -p 9000 -e cat")
 
 
 def resource(kind: str, group: str, plural: str, version: str = "v1", namespaced: bool = True) -> Resource:
