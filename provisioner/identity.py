@@ -88,6 +88,22 @@ class TaskExecutionId:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a service is recorded and where it runs, so that the janitor of another place leaves it alone.
+
+    Attributes:
+        cluster: Uid of the cluster's kube-system namespace, or "" if unknown.
+        backend: Id of the state backend, or "" if unknown.
+    """
+
+    cluster: str = ""
+    backend: str = ""
+
+
+UNKNOWN_ORIGIN = Origin()
+
+
+@dataclass(frozen=True)
 class Identity:
     """One service: its names and its owner.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pulumi
 
-from provisioner.identity import Identity
+from provisioner.identity import ANNOTATION_BACKEND, UNKNOWN_ORIGIN, Identity, Origin
 from provisioner.resources.manifests import (
     disruption_budget_manifest,
     outputs,
@@ -39,6 +39,7 @@ class DataService(pulumi.ComponentResource):
         spec: What the service is, each of its secrets sealed.
         secrets: The values of its secrets in clear, by variable.
         opts: Pulumi's resource options.
+        origin: Where it is recorded and runs.
     """
 
     def __init__(
@@ -47,44 +48,61 @@ class DataService(pulumi.ComponentResource):
         spec: DataServiceSpec,
         secrets: Mapping[str, str],
         opts: pulumi.ResourceOptions | None = None,
+        origin: Origin = UNKNOWN_ORIGIN,
     ) -> None:
-        inputs: Mapping[str, Any] = {"identity": asdict(identity), "spec": json.loads(spec.canonical_json())}
-        super().__init__(COMPONENT_TYPE, identity.service, dict(inputs), opts)
+        inputs: dict[str, Any] = {"identity": asdict(identity), "spec": json.loads(spec.canonical_json())}
+        if origin.cluster:
+            inputs["cluster"] = origin.cluster
+        super().__init__(COMPONENT_TYPE, identity.service, inputs, opts)
         # By name: pulumi_kubernetes loads its modules lazily, and not safely from several threads.
         from pulumi_kubernetes.apps.v1 import StatefulSet
         from pulumi_kubernetes.core.v1 import Secret, Service
         from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
         child = pulumi.ResourceOptions(parent=self)
-        before: list[pulumi.Resource] = [Service(identity.service, opts=child, **service_manifest(identity, spec))]
+        service = _marked(service_manifest(identity, spec), origin)
+        before: list[pulumi.Resource] = [Service(identity.service, opts=child, **service)]
         secret = secret_manifest(identity, spec)
         if secret is not None:
             data = {name: _encoded(secrets[name]) for name in secret["data"]}
-            before.append(Secret(identity.service, opts=child, **{**secret, "data": pulumi.Output.secret(data)}))
+            sealed = {**_marked(secret, origin), "data": pulumi.Output.secret(data)}
+            before.append(Secret(identity.service, opts=child, **sealed))
         StatefulSet(
             identity.service,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=before, ignore_changes=[IGNORED[field] for field in spec.drift.ignore]
             ),
-            **stateful_set_manifest(identity, spec),
+            **_marked(stateful_set_manifest(identity, spec), origin),
         )
         budget = disruption_budget_manifest(identity, spec)
         if budget is not None:
-            PodDisruptionBudget(identity.service, opts=child, **budget)
+            PodDisruptionBudget(identity.service, opts=child, **_marked(budget, origin))
         self.register_outputs(outputs(identity, spec))
+
+
+def _marked(manifest: dict[str, Any], origin: Origin) -> dict[str, Any]:
+    """With the backend's id among the annotations: what an object says of itself when its record is gone."""
+    if not origin.backend:
+        return manifest
+    metadata = manifest["metadata"]
+    annotations = {**metadata["annotations"], ANNOTATION_BACKEND: origin.backend}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _encoded(value: str) -> str:
     return base64.b64encode(value.encode()).decode()
 
 
-def program(identity: Identity, spec: DataServiceSpec, sealer: Sealer) -> Callable[[], None]:
+def program(
+    identity: Identity, spec: DataServiceSpec, sealer: Sealer, origin: Origin = UNKNOWN_ORIGIN
+) -> Callable[[], None]:
     """The inline program of one service's stack.
 
     Args:
         identity: Names and owner.
         spec: What the service is, each of its secrets sealed.
         sealer: Opens its secrets.
+        origin: Where it is recorded and runs.
 
     Returns:
         A function for the Automation API: it registers the component and
@@ -96,7 +114,7 @@ def program(identity: Identity, spec: DataServiceSpec, sealer: Sealer) -> Callab
     secrets = sealer.opened(spec, identity.stack)
 
     def run() -> None:
-        DataService(identity, spec, secrets)
+        DataService(identity, spec, secrets, origin=origin)
         for name, value in outputs(identity, spec).items():
             pulumi.export(name, value)
 
