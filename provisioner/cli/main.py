@@ -22,6 +22,7 @@ from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.logs import logs
 from provisioner.cli.output import Exit, exit_code, print_error
 from provisioner.cli.preview import preview
+from provisioner.cli.sandbox import app as sandbox
 from provisioner.cli.schema import schema
 from provisioner.cli.serve import serve
 from provisioner.cli.services import events, list_services, outputs
@@ -83,6 +84,7 @@ app.command("serve", rich_help_panel=_SERVE)(serve)
 app.command("gateway", rich_help_panel=_SERVE)(gateway)
 app.add_typer(agents, name="agents", rich_help_panel=_SERVE)
 app.command("demo", rich_help_panel=_LOCAL)(demo)
+app.add_typer(sandbox, name="sandbox", rich_help_panel=_LOCAL)
 app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)
 app.command("doctor", rich_help_panel=_LOCAL)(doctor)
 app.command("settings", rich_help_panel=_LOCAL)(show_settings)
