@@ -74,7 +74,7 @@ def install(
     """
     wanted = pins.load().select(groups)
     shown = progress or Progress()
-    states = survey(wanted)
+    states = survey(wanted, thorough=False)
     home = work.toolchain_home()
     if _complete(states):
         _tidy(home, shown)
@@ -83,7 +83,13 @@ def install(
     try:
         with exclusive(home / "lock", on_wait) as lock:
             # Looked at again: another installer may have done it all in the meantime.
-            _provide(survey(wanted), Work(lock, shown.tick, shown.note), shown, official=official, folder=folder)
+            _provide(
+                survey(wanted, thorough=True),
+                Work(lock, shown.tick, shown.note),
+                shown,
+                official=official,
+                folder=folder,
+            )
     except KeyboardInterrupt:
         kept = [str(folder) for folder in work.leftovers()]
         shown.note("interrupted; the same command continues" + (f" with what is in {kept[0]}" if kept else ""))
@@ -94,7 +100,7 @@ def install(
             reason="CacheUnwritable",
             hint="check the free space and who owns the folder, or set XDG_CACHE_HOME",
         ) from error
-    return survey(wanted)
+    return survey(wanted, thorough=False)
 
 
 def _waiting(shown: Progress) -> Callable[[str], None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -141,9 +142,14 @@ def intact(record: Record, *, thorough: bool) -> str:
             time has changed, as it does when a cache is copied.
     """
     for file in record.files:
-        wrong = damage(file, observe(file, thorough=thorough))
+        facts = observe(file, thorough=thorough)
+        wrong = damage(file, facts)
         if wrong and not thorough and file.digest:
             wrong = damage(file, observe(file, thorough=True))
+        if wrong and facts.digest is not None and facts.modified == file.modified:
+            # It changed and left no trace. With a new time, the cheap look notices it from now on.
+            with suppress(PermissionError):
+                os.utime(file.place)
         if wrong:
             return wrong
     for path in record.needs:

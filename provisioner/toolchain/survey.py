@@ -32,7 +32,7 @@ def _observe(pin: Pin, *, thorough: bool) -> Observation:
     return Observation(pin, known, fault, place is not None and place.exists(), candidate, size)
 
 
-def survey(wanted: Sequence[Pin], *, thorough: bool = True) -> tuple[State, ...]:
+def survey(wanted: Sequence[Pin], *, thorough: bool) -> tuple[State, ...]:
     """The states of some binaries.
 
     Args:
@@ -52,7 +52,7 @@ def status(groups: Iterable[Group] = DEFAULT_GROUPS) -> tuple[State, ...]:
     Raises:
         PermanentError: The cache cannot be read.
     """
-    return survey(pins.load().select(groups))
+    return survey(pins.load().select(groups), thorough=True)
 
 
 def locate(name: str) -> Binary:

@@ -152,6 +152,20 @@ def test_a_broken_binary_is_noticed_and_built_again(small, said: str) -> None:  
     assert condition_of("second") is Condition.OK
 
 
+def test_a_change_that_left_no_trace_is_found_by_status_and_from_then_on_by_all(small) -> None:  # type: ignore[no-untyped-def]
+    install()
+    path = small.binary("second")
+    before = path.stat()
+    path.write_text(path.read_text().replace("1.2.3", "9.9.9"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert condition_of("second") is Condition.BROKEN
+    with pytest.raises(PermanentError, match="another checksum"):
+        toolchain.locate("second")
+    install()
+    assert toolchain.locate("second").version == "1.2.3"
+    assert small.half_installed() == []
+
+
 def test_a_binary_without_a_record_is_not_trusted(small) -> None:  # type: ignore[no-untyped-def]
     install()
     (record,) = (small.cache / "toolchain" / "records").glob("second@*")
