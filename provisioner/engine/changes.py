@@ -213,23 +213,51 @@ def diagnostics(events: Iterable[EngineEvent]) -> tuple[Diagnostic, ...]:
     )
 
 
-def only_refused_for_what_is_replaced(events: Sequence[EngineEvent]) -> bool:
-    """Whether a preview failed for no other reason than that what it replaces is still there.
+def on_their_way_out(events: Iterable[EngineEvent]) -> tuple[str, ...]:
+    """The objects that a stack was brought up with although they are being deleted.
 
-    The provider tries each create on the API server, without effect. For a
-    replacement the old object is in the way, which an update would delete first.
+    The API server lets such an object be changed, and takes it away afterwards.
 
     Args:
-        events: Of the preview.
+        events: Of an update that succeeded.
+
+    Returns:
+        For example `StatefulSet graph`.
+    """
+    found = []
+    for event in events:
+        done = event.res_outputs_event
+        if done is None or done.metadata.new is None or done.metadata.op in {OpType.DELETE, OpType.DELETE_REPLACED}:
+            continue
+        metadata = (done.metadata.new.outputs or {}).get("metadata")
+        if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
+            found.append(_shown(done.metadata.urn))
+    return tuple(found)
+
+
+def still_in_the_way(events: Sequence[EngineEvent]) -> tuple[str, ...]:
+    """The objects that are to be replaced and whose old ones made an operation fail, if nothing else did.
+
+    In a preview the old object is always there: the provider tries each create
+    on the API server, without effect, and nothing was deleted before. In an
+    update it is on its way out.
+
+    Args:
+        events: Of an operation that failed.
+
+    Returns:
+        For example `StatefulSet graph`; empty if anything else was wrong.
     """
     replaced = {step.urn for step in _steps(events) if step.op in _REPLACEMENT}
-    refused = [item for item in diagnostics(events) if item.severity == "error" and item.urn in replaced]
-    others = [item for item in diagnostics(events) if item.severity == "error" and item.urn not in replaced]
-    return (
-        bool(refused)
-        and all(_STILL_THERE.search(item.message) for item in refused)
-        and all(is_echo(item.message) for item in others)
-    )
+    errors = [item for item in diagnostics(events) if item.severity == "error" and not is_echo(item.message)]
+    if not all(item.urn in replaced and _STILL_THERE.search(item.message) for item in errors):
+        return ()
+    return tuple(_shown(item.urn) for item in errors)
+
+
+def _shown(urn: str) -> str:
+    # urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME
+    return f"{urn.split('::')[2].rsplit(':', 1)[-1]} {urn.rsplit('::', 1)[-1]}"
 
 
 def is_echo(message: str) -> bool:

@@ -25,6 +25,9 @@ _WRAPPERS = re.compile(
     r" or become live:\s*"
     r"|kubernetes:\S+ resource \S+ was not successfully (?:created|updated) by the Kubernetes API server:\s*)+",
 )
+_RETRY = re.compile(r"Retry #(?P<attempt>\d+); creation failed: (?P<words>.+)", re.DOTALL)
+# The attempt at which a creation is given up, 3 seconds after the first.
+_PATIENCE = 2
 _PRINTED_ERROR = re.compile(r"^(?:error|fatal error|panic): .+", re.MULTILINE)
 
 
@@ -102,6 +105,26 @@ def classify(failure: Failure) -> PermanentError | TransientError:
     hint = chosen.rule.advice(chosen.match) if chosen.rule is not None and chosen.match is not None else ""
     kind = TransientError if chosen.transient else PermanentError
     return kind(f"{failure.verb} of stack {failure.stack} failed: {chosen.sentence()}", reason=reason, hint=hint)
+
+
+def hopeless(message: str) -> str | None:
+    """What is wrong for good with a creation that the provider only says it is retrying.
+
+    It retries for a minute and a half what it takes for a matter of order, for
+    example a namespace that does not exist.
+
+    Args:
+        message: Of any diagnostic.
+
+    Returns:
+        The API server's words, once the provider has retried long enough for
+        an object made at the same moment to be there; else None.
+    """
+    match = _RETRY.fullmatch(message.strip())
+    if match is None or int(match["attempt"]) < _PATIENCE:
+        return None
+    rule = next((rule for rule in RULES if rule.pattern.search(match["words"])), None)
+    return match["words"] if rule is not None and not rule.transient else None
 
 
 def _causes(failure: Failure) -> Iterator[_Cause]:

@@ -44,6 +44,8 @@ _FIXED = {
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     # The salt stands in the checkpoint; the folder that `stack init` wrote it to is gone.
     "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+    # An object of ours is brought to what is wanted, whoever changed it since. Whose it is, is looked at before.
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     # Every process writes a log file there and looks through all of them.
     "PULUMI_LOG_ROTATION_MAX_AGE_DAYS": "1",
     "PULUMI_LOG_ROTATION_MAX_TOTAL_MB": "2",

@@ -20,9 +20,9 @@ from pulumi.automation import EngineEvent, PulumiFn
 
 from provisioner.engine import recovery
 from provisioner.engine.cancellation import Cancellation
-from provisioner.engine.changes import diagnostics
+from provisioner.engine.changes import Diagnostic, diagnostics
 from provisioner.engine.cli import Cli
-from provisioner.engine.diagnostics import Failure, classify
+from provisioner.engine.diagnostics import Failure, classify, hopeless
 from provisioner.engine.host import Host
 from provisioner.engine.process import Cause, Finished, Limits, end_session, process_facts
 from provisioner.engine.records import Records, locked
@@ -32,6 +32,14 @@ from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
 HolderAlive = Callable[[Lock], bool | None]
 """Says of a lock's holder on another machine whether it lives; None if that cannot be known."""
+
+Accept = Callable[[Sequence[EngineEvent]], bool]
+"""Says whether an operation that failed did what was wanted of it."""
+
+
+def _never(_events: Sequence[EngineEvent]) -> bool:
+    return False
+
 
 # Operations of which the engine's history is kept per stack: a rollback finds its specification there.
 _HISTORY_KEPT = 10
@@ -61,17 +69,28 @@ class Parts:
 
 
 class _Collector:
-    """Keeps the events of one process and hands them on; an error of the listener is kept for the caller."""
+    """Keeps the events of one process and hands them on; stops a process that tries what cannot succeed.
 
-    def __init__(self, listener: Callable[[EngineEvent], None] | None) -> None:
+    Attributes:
+        events: So far.
+        error: What the listener raised, for the caller.
+        hopeless: The diagnostic for which the process was stopped.
+    """
+
+    def __init__(self, listener: Callable[[EngineEvent], None] | None, stop: Cancellation) -> None:
         self.events: list[EngineEvent] = []
         self.error: BaseException | None = None
+        self.hopeless: Diagnostic | None = None
         self._listener = listener
-        self._lock = threading.Lock()
+        self._stop = stop
 
     def __call__(self, event: EngineEvent) -> None:
-        with self._lock:
-            self.events.append(event)
+        self.events.append(event)
+        told = event.diagnostic_event
+        words = hopeless(told.message) if told is not None and self.hopeless is None else None
+        if told is not None and words is not None:
+            self.hopeless = Diagnostic("error", words, told.urn or "")
+            self._stop.cancel()
         if self._listener is not None and self.error is None:
             try:
                 self._listener(event)
@@ -112,12 +131,15 @@ class Operation:
         self._on_event = on_event
         self._backend = backend
 
-    def run(self, arguments: Sequence[str], program: PulumiFn | None = None) -> list[EngineEvent]:
+    def run(
+        self, arguments: Sequence[str], program: PulumiFn | None = None, *, accept: Accept = _never
+    ) -> list[EngineEvent]:
         """Run one engine operation and judge its end; a dead holder's lock is cleared and it is repeated.
 
         Args:
             arguments: The verb and its options, without the stack.
             program: The inline program, for a verb that runs one.
+            accept: Whether a failure with these events is none for the caller.
 
         Returns:
             The engine's events.
@@ -125,34 +147,23 @@ class Operation:
         Raises:
             ProvisionerError: It failed; classified.
         """
-        for _ in range(_LOCK_ATTEMPTS - 1):
-            events, error = self.attempt(arguments, program)
-            if error is None:
+        for left in reversed(range(_LOCK_ATTEMPTS)):
+            events, error = self._attempt(arguments, program)
+            if error is None or accept(events):
                 return events
-            if error.reason != "StackLocked" or self._parts.records is None:
+            if error.reason != "StackLocked" or self._parts.records is None or left == 0:
                 raise error
             # Raises if any holder lives.
             self.clear_dead_locks()
-        events, error = self.attempt(arguments, program)
-        if error is not None:
-            raise error
-        return events
+        raise AssertionError("unreachable")
 
-    def attempt(
-        self, arguments: Sequence[str], program: PulumiFn | None = None
+    def _attempt(
+        self, arguments: Sequence[str], program: PulumiFn | None
     ) -> tuple[list[EngineEvent], PermanentError | TransientError | None]:
-        """Run one engine operation once, whatever becomes of it.
-
-        Args:
-            arguments: The verb and its options, without the stack.
-            program: The inline program, for a verb that runs one.
-
-        Returns:
-            The engine's events, and the error if it failed.
-        """
-        collector = _Collector(self._on_event)
-        with Host(program, collector) as host:
-            finished = self._process([*arguments, *host.arguments(), "--stack", self._name])
+        stop = Cancellation()
+        collector = _Collector(self._on_event, stop)
+        with self._cancellation.listen(stop.cancel), Host(program, collector) as host:
+            finished = self._process([*arguments, *host.arguments(), "--stack", self._name], stop)
         if collector.error is not None:
             raise collector.error
         if isinstance(host.program_error, ProvisionerError):
@@ -163,8 +174,12 @@ class Operation:
                 reason="ProgramFailed",
                 hint="this is a fault of the program, not of the cluster",
             ) from host.program_error
-        error = self._judged(arguments[0], finished, collector.events) if finished.code != 0 else None
-        return collector.events, error
+        if finished.code == 0:
+            return collector.events, None
+        if collector.hopeless is not None and not self._cancellation.cancelled:
+            failure = Failure(self._name, arguments[0], finished.code, (collector.hopeless,))
+            return collector.events, classify(failure)
+        return collector.events, self._judged(arguments[0], finished, collector.events)
 
     def init(self) -> None:
         """Create the stack; one that somebody else has just created is as good.
@@ -193,13 +208,35 @@ class Operation:
             raise self._judged(" ".join(arguments[:2]), finished, [])
         return finished.output
 
-    def _process(self, arguments: Sequence[str]) -> Finished:
+    def wait(self, seconds: float, *, what: str) -> None:
+        """Let some time pass for objects that are being deleted.
+
+        Args:
+            seconds: How long.
+            what: Names the objects.
+
+        Raises:
+            TransientError: The operation was cancelled, or its deadline is near
+                (reason `ObjectTerminating`).
+        """
+        _log.info("waiting for objects to be gone", name=self._name, objects=what)
+        woken = threading.Event()
+        with self._cancellation.listen(woken.set):
+            woken.wait(seconds)
+        if time.monotonic() + seconds >= self._end:
+            raise TransientError(
+                f"stack {self._name} waits for the old {what} to be gone",
+                reason="ObjectTerminating",
+                hint="look at its finalizers and at the controllers that should remove them",
+            )
+
+    def _process(self, arguments: Sequence[str], stop: Cancellation | None = None) -> Finished:
         left = self._end - time.monotonic()
         if self._cancellation.cancelled:
             raise TransientError(f"operation on stack {self._name} was cancelled", reason="Cancelled")
         if left <= 0:
             raise self._late(arguments[0])
-        limits = Limits(left, self._parts.grace, self._cancellation)
+        limits = Limits(left, self._parts.grace, stop or self._cancellation)
         finished = self._parts.cli.run(arguments, folder=self._folder, limits=limits, backend=self._backend)
         if finished.killed and self._parts.records is not None and self._backend is None:
             self._release(finished.pid)

@@ -140,12 +140,6 @@ _OBJECTS = (
         r"the object has been modified; please apply your changes to the latest version",
         "somebody changed the object at the same moment; the operation is repeated",
     ),
-    _transient(
-        "ObjectTerminating",
-        r"Apply failed with \d+ conflicts?: conflicts? with \"pulumi-kubernetes-[0-9a-f]+\"",
-        "the operation is repeated until the object that it replaces is gone",
-        "the object that this one replaces is still there",
-    ),
     _permanent(
         "Conflict",
         r"Apply failed with \d+ conflicts?|field conflict detected|conflicts? with \"[^\"]+\"",

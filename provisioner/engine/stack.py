@@ -16,7 +16,14 @@ from contextlib import contextmanager
 from pulumi.automation import EngineEvent, PulumiFn
 
 from provisioner.engine.cancellation import Cancellation
-from provisioner.engine.changes import ChangeSummary, UpResult, only_refused_for_what_is_replaced, outputs, summarize
+from provisioner.engine.changes import (
+    ChangeSummary,
+    UpResult,
+    on_their_way_out,
+    outputs,
+    still_in_the_way,
+    summarize,
+)
 from provisioner.engine.cli import Cli, OnProcess
 from provisioner.engine.location import locate
 from provisioner.engine.operation import HolderAlive, Operation, Parts
@@ -28,6 +35,8 @@ from provisioner.settings import Settings
 
 # No underscore: the engine's database backend takes it for a wildcard.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+# Seconds between two looks at an object that is being deleted.
+_TERMINATION_POLL = 1.0
 _YES = ("--yes", "--skip-preview")
 _QUIET = ("--suppress-outputs", "--suppress-progress")
 
@@ -128,11 +137,8 @@ class Engine:
         return bool(running)
 
 
-def _previewed(operation: Operation, words: Sequence[str], program: PulumiFn) -> ChangeSummary:
-    events, error = operation.attempt(words, program)
-    if error is not None and not only_refused_for_what_is_replaced(events):
-        raise error
-    return summarize(events)
+def _accept_old_objects(events: Sequence[EngineEvent]) -> bool:
+    return bool(still_in_the_way(events))
 
 
 class Stack:
@@ -184,7 +190,11 @@ class Stack:
             if not operation.recover():
                 operation.init()
             words = ["up", *_YES, *_QUIET, *(["--refresh"] if refresh else [])]
-            events = operation.run(words, program)
+            events = latest = operation.run(words, program, accept=_accept_old_objects)
+            while old := still_in_the_way(latest) + on_their_way_out(latest):
+                operation.wait(_TERMINATION_POLL, what=", ".join(old))
+                latest = operation.run(["up", *_YES, *_QUIET, "--refresh"], program, accept=_accept_old_objects)
+                events = [*events, *latest]
             operation.prune()
         return UpResult(summarize(events), outputs(events))
 
@@ -207,7 +217,7 @@ class Stack:
         words = ["preview", *_QUIET]
         if self.exists():
             with self._engine._operation(self.name, deadline, cancellation, on_event) as operation:
-                return _previewed(operation, words, program)
+                return summarize(operation.run(words, program, accept=_accept_old_objects))
         # The CLI previews existing stacks only: this one exists for the time of the question, in a folder of its own.
         with (
             self._engine._cli.folder() as aside,
@@ -216,7 +226,7 @@ class Stack:
             ) as operation,
         ):
             operation.init()
-            return _previewed(operation, words, program)
+            return summarize(operation.run(words, program, accept=_accept_old_objects))
 
     def refresh(
         self,
