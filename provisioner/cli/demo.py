@@ -21,10 +21,10 @@ class _Shown:
     def __init__(self) -> None:
         self._console = stderr()
         self._status: Status | None = None
-        self._step = ""
+        self._step = self._last = ""
 
     def begin(self, step: str) -> None:
-        self._step = step
+        self._step, self._last = step, ""
         if self._console.is_terminal:
             self._status = self._console.status(Text(step), spinner="line")
             self._status.start()
@@ -33,7 +33,9 @@ class _Shown:
 
     def update(self, line: str) -> None:
         if self._status is None:
-            self._print(f"  {line}")
+            if line != self._last:
+                self._print(f"  {line}")
+            self._last = line
             return
         room = max(20, self._console.width - 4)
         self._status.update(Text(f"{self._step}: {line}".replace("\n", " ")[:room]))
@@ -76,11 +78,13 @@ def demo(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show it all: a graph store, a training on it, a scale-up, and that nothing is left."""
+    from provisioner import logs
     from provisioner.demo import kept
     from provisioner.demo.run import Demo, Options
     from provisioner.settings import load
 
     settings = load()
+    logs.configure_as_guest(settings)
     if context is not None:
         settings = settings.model_copy(update={"context": context})
     options = Options(None if context is not None else sandbox, image, examples, steps, keep)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO, TextIO
 
-from provisioner import settings
+from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase
 from provisioner.errors import ProvisionerError
@@ -161,7 +161,9 @@ def main() -> int:
     if not services:
         return 0
     try:
-        return 0 if remove_all(services, settings.load(), _say) else 1
+        values = settings.load()
+        logs.configure_as_guest(values)
+        return 0 if remove_all(services, values, _say) else 1
     except ProvisionerError as error:
         _say(f"error: {error.message}")
         return 1

@@ -34,8 +34,10 @@ from provisioner.spec import parse_config
 
 SHARDS = 3
 SCALED = 6
-_READY_SECONDS = 180.0
-_GONE_SECONDS = 120.0
+_READY_SECONDS = 300.0
+_GONE_SECONDS = 300.0
+# Of a status; the whole of it is in the server's log and in Flyte's console.
+_MESSAGE = 120
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class Demo:
     def _await_gone(self, request: ServiceRequest, step: Step) -> None:
         deadline = time.monotonic() + _GONE_SECONDS
         while left := self._left(request):
-            step.show.update(f"still there: {', '.join(left)}")
+            step.show.update(f"{len(left)} objects and records are still there, such as {left[-1]}")
             if time.monotonic() > deadline:
                 raise DemoError(f"not gone after {_GONE_SECONDS:g} s: {', '.join(left)}")
             time.sleep(0.5)
@@ -289,9 +291,11 @@ def _phases(step: Step) -> Callable[[Resource], None]:
     seen: list[str] = []
 
     def told(answer: Resource) -> None:
-        phase = TaskExecution.Phase.Name(answer.phase)
-        line = f"GetTask: {phase}" + (f", {answer.message}" if answer.message else "")
-        if not seen or seen[-1] != line:
+        message = answer.message.partition("\n")[0]
+        if len(message) > _MESSAGE:
+            message = message[: _MESSAGE - 3] + "..."
+        line = f"GetTask: {TaskExecution.Phase.Name(answer.phase)}, {message}"
+        if seen[-1:] != [line]:
             seen.append(line)
             step.show.update(line)
 

@@ -41,7 +41,7 @@ class ServerProcess:
         assert self._process is not None  # noqa: S101 - start is called first
         return self._process.pid
 
-    def start(self, seconds: float = 60.0) -> None:
+    def start(self, seconds: float = 180.0) -> None:
         """Start it, and wait until its health is SERVING.
 
         Args:
@@ -69,7 +69,7 @@ class ServerProcess:
             ):
                 self._wait(deadline, "see the cluster")
 
-    def stop(self, seconds: float = 60.0) -> int:
+    def stop(self, seconds: float = 120.0) -> int:
         """End it with SIGTERM, and wait.
 
         Args:

@@ -106,7 +106,7 @@ class Job:
         }
 
 
-def run(job: Job, objects: Objects, client: ClusterClient, show: Show, seconds: float = 180.0) -> Trained:
+def run(job: Job, objects: Objects, client: ClusterClient, show: Show, seconds: float = 600.0) -> Trained:
     """Run the training, and show loss and accuracy as they come.
 
     Args:
@@ -203,7 +203,7 @@ def _last_words(client: ClusterClient, objects: Objects, pod: str) -> str:
         return f"its log cannot be read: {error.message}"
 
 
-def remove(job_name: str, objects: Objects, seconds: float = 60.0) -> None:
+def remove(job_name: str, objects: Objects, seconds: float = 120.0) -> None:
     """Remove the training, and wait until nothing of it is left.
 
     Args:

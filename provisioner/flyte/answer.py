@@ -139,8 +139,10 @@ def _message(status: Status) -> str:
     reason = status.reason
     if status.phase in (Phase.REMOVING, Phase.GONE):
         reason = reason or "Removed"
-    text = _sentences(reason, status.message or status.phase.value, status.hint)
-    return f"{text} ({status.ready} of {status.wanted} replicas ready)" if status.phase is Phase.STARTING else text
+    message = status.message or status.phase.value
+    if status.phase is Phase.STARTING and reason:
+        message = f"{status.ready} of {status.wanted} replicas are ready; {message}"
+    return _sentences(reason, message, status.hint)
 
 
 def _sentences(reason: str, message: str, hint: str) -> str:

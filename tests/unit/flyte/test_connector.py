@@ -97,7 +97,8 @@ def test_each_phase_has_its_answer(connector, control, template, execution, phas
     control.answer = {"phase": phase, "reason": "Why", "message": "what", "hint": "then", "ready": 1}
     resource = connector.get(meta)
     assert resource.phase == expected
-    assert "Why: what" in resource.message
+    assert "Why: " in resource.message
+    assert "what" in resource.message
     assert "then" in resource.message
     assert (resource.outputs is not None) == (phase is Phase.READY)
     info = asyncio.run(resource.to_flyte_idl()).custom_info
@@ -317,8 +318,8 @@ def test_importing_flytekit_starts_nothing() -> None:
 
 def test_the_message_names_how_far_a_starting_service_is(connector, control, template, execution) -> None:
     meta = connector.create(template, task_execution_metadata=execution())
-    control.answer = {"phase": Phase.STARTING, "message": "pulling", "ready": 2}
-    assert connector.get(meta).message == "pulling (2 of 3 replicas ready)"
+    control.answer = {"phase": Phase.STARTING, "reason": "Pulling", "message": "pulling", "hint": "wait", "ready": 2}
+    assert connector.get(meta).message == "Pulling: 2 of 3 replicas are ready; pulling\nwait"
 
 
 def test_the_answer_to_a_repeat_is_the_same(connector, template, execution) -> None:
