@@ -1,0 +1,85 @@
+"""How many engine processes each call really starts: counted by a shim in front of the engine, not by us."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from provisioner import toolchain
+from provisioner.control.controller import Controller
+from provisioner.control.request import ServiceRequest
+from provisioner.control.status import Phase, Status
+from provisioner.settings import Settings
+from provisioner.toolchain import locate
+
+
+class Shim:
+    """A `pulumi` that writes down each start and then becomes the real one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "starts"
+        self._log.touch()
+        real = locate("pulumi")
+        program = folder / "bin" / "pulumi"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\necho "$*" >> {self._log}\nexec {real.path} "$@"\n')
+        program.chmod(0o755)
+        self.binary = replace(real, path=program)
+
+    def take(self) -> list[str]:
+        """The verbs of the processes since the last call; the look at the version is no operation."""
+        lines = [line.split() for line in self._log.read_text().splitlines()]
+        self._log.write_text("")
+        verbs = [next(word for word in line if not word.startswith("-") and word != "never") for line in lines]
+        return [verb for verb in verbs if verb != "version"]
+
+
+@pytest.fixture
+def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shim:
+    made = Shim(tmp_path)
+    monkeypatch.setattr(toolchain, "locate", lambda name: made.binary if name == "pulumi" else locate(name))
+    return made
+
+
+def observed(controller: Controller, request: ServiceRequest, phase: Phase) -> Status:
+    deadline = time.monotonic() + 120
+    while (status := controller.observe(request)).phase is not phase:
+        assert time.monotonic() < deadline, f"still {status}"
+        time.sleep(0.1)
+    return status
+
+
+def test_create_two_repeat_none_poll_none_update_one_restart_none_delete_one(
+    shim: Shim, settings: Settings, make: Callable[..., ServiceRequest]
+):
+    controller = Controller.from_settings(settings)
+    controller.start()
+    request = make()
+    controller.ensure(request)
+    observed(controller, request, Phase.READY)
+    assert shim.take() == ["stack", "up"]
+
+    controller.ensure(request)
+    for _ in range(20):
+        controller.observe(request)
+    assert shim.take() == []
+
+    larger = make(replicas=3)
+    controller.ensure(larger)
+    observed(controller, larger, Phase.READY)
+    assert shim.take() == ["up"]
+    assert controller.stop(60)
+
+    # Another process knows nothing but what the caller brings; the checkpoint tells it the rest.
+    restarted = Controller.from_settings(settings)
+    restarted.start()
+    observed(restarted, larger, Phase.READY)
+    assert shim.take() == []
+    restarted.remove(larger)
+    observed(restarted, larger, Phase.GONE)
+    assert shim.take() == ["destroy"]
+    assert restarted.stop(60)
