@@ -25,7 +25,7 @@ from pydantic import SecretStr
 
 from provisioner import settings
 from provisioner.errors import Problem, SpecError, UsageError
-from provisioner.identity import Identity, for_name
+from provisioner.identity import Identity, Origin, for_name
 from provisioner.passphrase import passphrase, read_passphrase
 from provisioner.resources.component import program
 from provisioner.sealing import Sealer
@@ -43,6 +43,7 @@ class StackConfig:
         name: `data-service:name`, or None.
         namespace: `data-service:namespace`, or None.
         identity: `data-service:identity`.
+        origin: `data-service:origin`.
         spec: `data-service:spec`, or None.
         file: `data-service:file`, or None.
     """
@@ -51,6 +52,7 @@ class StackConfig:
     name: str | None = None
     namespace: str | None = None
     identity: Mapping[str, Any] | None = None
+    origin: Mapping[str, Any] | None = None
     spec: Any = None
     file: str | None = None
 
@@ -107,16 +109,33 @@ def _identity(config: StackConfig, metadata: Metadata, defaults: settings.Settin
         namespace=config.namespace or metadata.namespace or defaults.namespace,
         name=metadata.name,
     )
-    given = config.identity or {}
-    known = [field.name for field in fields(Identity)]
+    given = _known("identity", config.identity or {}, Identity, config)
+    # Whatever else is said, the objects are labelled with the stack that they are in.
+    return Identity(**{**asdict(replace(identity, stack=config.stack)), **given})
+
+
+def origin(config: StackConfig) -> Origin:
+    """Where the service is recorded and runs, as far as the configuration tells.
+
+    Args:
+        config: The stack's configuration.
+
+    Raises:
+        SpecError: It has unknown keys.
+    """
+    return Origin(**_known("origin", config.origin or {}, Origin, config))
+
+
+def _known(key: str, given: Mapping[str, Any], kind: type[Identity | Origin], config: StackConfig) -> dict[str, str]:
+    """The texts of a mapping in the configuration, none of which is unknown."""
+    known = [field.name for field in fields(kind)]
     problems = [
-        Problem(f"data-service:identity.{key}", "", f"unknown; known are {', '.join(known)}")
-        for key in sorted(set(given) - set(known))
+        Problem(f"data-service:{key}.{name}", "", f"unknown; known are {', '.join(known)}")
+        for name in sorted(set(given) - set(known))
     ]
     if problems:
         raise SpecError(problems, source=config.source)
-    # Whatever else is said, the objects are labelled with the stack that they are in.
-    return Identity(**{**asdict(replace(identity, stack=config.stack)), **{key: str(given[key]) for key in given}})
+    return {name: str(value) for name, value in given.items()}
 
 
 def _passphrase() -> SecretStr:
@@ -141,9 +160,10 @@ def program_from_config() -> None:
         name=values.get("name") or None,
         namespace=values.get("namespace") or None,
         identity=values.get_object("identity"),
+        origin=values.get_object("origin"),
         spec=values.get_object("spec"),
         file=values.get("file") or None,
     )
     identity, spec = service(config, Path(pulumi.runtime.get_root_directory()), settings.load())
     sealer = Sealer(_passphrase)
-    program(identity, sealer.sealed(spec, identity.stack), sealer)()
+    program(identity, sealer.sealed(spec, identity.stack), sealer, origin(config))()

@@ -64,12 +64,11 @@ def plan_of(session: Session, request: ServiceRequest) -> Plan:
     from provisioner.control.admission import check_names
     from provisioner.control.plan import plan
     from provisioner.control.recorded import recorded
-    from provisioner.resources.component import program
 
     checkpoint = session.engine.state.checkpoint(request.stack)
     check_names(session.cluster.foreign(request.identity))
     stack = session.engine.stack(request.stack)
-    summary = stack.preview(program(request.identity, request.spec, session.sealer))
+    summary = stack.preview(session.operations.program(request))
     return plan(recorded(checkpoint), checkpoint, request, summary)
 
 

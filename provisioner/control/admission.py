@@ -48,6 +48,25 @@ def way(record: Recorded | None, request: ServiceRequest) -> Way:
     )
 
 
+def check_cluster(service: str, known: str, cluster: str) -> None:
+    """Refuse to take one cluster for another: what is recorded would be lost track of.
+
+    Args:
+        service: Name of the service.
+        known: Uid of the kube-system namespace of its cluster, or "".
+        cluster: That of the cluster that we talk to, or "".
+
+    Raises:
+        RefusedError: They differ.
+    """
+    if known and cluster and known != cluster:
+        raise RefusedError(
+            f"service {service} is in another cluster (kube-system {known}, not {cluster})",
+            reason="OtherCluster",
+            hint=f"choose its context with PROVISIONER_CONTEXT; if that cluster is gone: `provisioner forget {service}`",
+        )
+
+
 def check_names(foreign: Sequence[ForeignObject]) -> None:
     """Refuse to touch what belongs to somebody else.
 

@@ -105,10 +105,12 @@ def derive_cluster(
             changes=changes,
         )
     if diagnosis is not None and diagnosis.final and fresh:
-        return _failed(request, readiness, diagnosis.reason, _sentence(diagnosis), diagnosis.hint)
+        failed = _failed(request, readiness, diagnosis.reason, _sentence(diagnosis), diagnosis.hint)
+        return replace(failed, changes=changes)
     if late and fresh:
         cause = _sentence(diagnosis) if diagnosis else readiness.message
-        return _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
+        failed = _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
+        return replace(failed, changes=changes)
     return Status(
         request.stack,
         Phase.STARTING,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 from provisioner.cluster import ClusterClient, Snapshot, stuck_pods
 from provisioner.cluster.live import LiveObjects
 from provisioner.cluster.objects import Pod
-from provisioner.control.admission import Way, check_claims, check_names, way
+from provisioner.control.admission import Way, check_claims, check_cluster, check_names, way
 from provisioner.control.drift import Drifted, compare
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
-from provisioner.control.recorded import is_applied, recorded
+from provisioner.control.recorded import is_applied, recorded, recorded_cluster
 from provisioner.control.request import ServiceRequest
 from provisioner.engine import Cancellation, Checkpoint, Engine
+from provisioner.engine.origin import backend_id
+from provisioner.errors import PermanentError
+from provisioner.identity import Origin
 from provisioner.resources.component import program
 from provisioner.sealing import Sealer
 from provisioner.settings import Settings
@@ -44,6 +48,8 @@ class Operations:
         self._live = LiveObjects(cluster.transport)
         self._settings = settings
         self._sealer = Sealer.of(settings)
+        self._lock = threading.Lock()
+        self._known_origin: Origin | None = None
         self._clock = clock
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
@@ -82,6 +88,29 @@ class Operations:
             found += compare(resource, live, spec, secrets)
         return tuple(found)
 
+    def program(self, request: ServiceRequest) -> Callable[[], None]:
+        """The inline program of a service, with where it is recorded and runs.
+
+        Args:
+            request: What is wanted.
+        """
+        return program(request.identity, request.spec, self._sealer, self._origin())
+
+    def _origin(self) -> Origin:
+        with self._lock:
+            if self._known_origin is None:
+                self._known_origin = Origin(self._cluster_id(), backend_id(self._settings))
+            return self._known_origin
+
+    def _cluster_id(self) -> str:
+        try:
+            return self._cluster.cluster_id()
+        except PermanentError as error:
+            if error.reason != "Forbidden":
+                raise
+            # Who may not look at namespaces does without this safeguard.
+            return ""
+
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         checkpoint = self._engine.state.checkpoint(request.stack)
         if not repair and checkpoint is not None and is_applied(checkpoint, request.spec):
@@ -91,6 +120,7 @@ class Operations:
                 return Done()
         check_names(self._cluster.foreign(request.identity))
         record = recorded(checkpoint)
+        check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
         stack = self._engine.stack(request.stack)
         if way(record, request) is Way.RECREATE:
             stack.destroy(deadline=self._settings.operation_timeout, cancellation=cancellation)
@@ -101,12 +131,12 @@ class Operations:
                 return Again(_TERMINATION_POLL, f"{going} of an earlier service still there")
         left = max(1.0, min(self._settings.operation_timeout, request.deadline - self._clock()))
         result = stack.up(
-            program(request.identity, request.spec, self._sealer),
+            self.program(request),
             deadline=left,
             cancellation=cancellation,
             refresh=repair,
         )
-        changes = [str(change) for change in result.changes.changed]
+        changes = [str(change) for change in result.changes.changed if change.type.startswith("kubernetes:")]
         if record is not None and changes:
             changes += self._unblocked(request, cancellation)
         return Done(tuple(changes))
@@ -142,7 +172,9 @@ class Operations:
 
     def _remove(self, request: ServiceRequest, cancellation: Cancellation) -> Outcome:
         stack = self._engine.stack(request.stack)
-        if stack.exists():
+        checkpoint = self._engine.state.checkpoint(request.stack)
+        if checkpoint is not None:
+            check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
             stack.destroy(deadline=self._settings.operation_timeout, cancellation=cancellation)
         # What a killed run created without recording it carries our label and nobody else's.
         self._cluster.delete_labelled(request.identity)

@@ -15,7 +15,7 @@ from provisioner.control.recorded import Recorded
 from provisioner.control.request import ServiceRequest
 from provisioner.difference import FieldChange, differences
 from provisioner.engine import Change, ChangeSummary, Checkpoint
-from provisioner.identity import Identity
+from provisioner.identity import ANNOTATION_SPEC_HASH, Identity
 from provisioner.replacement import LostVolume, Replacement, lost_volumes, replacements
 from provisioner.resources.manifests import (
     disruption_budget_manifest,
@@ -83,11 +83,18 @@ def plan(
     """
     old = {resource.urn: resource.inputs for resource in checkpoint.objects} if checkpoint is not None else {}
     new = manifests(request.identity, request.spec)
+    # The engine masks what is in a Secret; sealed, equal values are seen to be equal.
+    sealed = secret_manifest(request.identity, record.spec) if record is not None else None
     needed = replacements(record.spec, request.spec) if record is not None else ()
     return Plan(
         request.identity,
         tuple(
-            _change(change, old.get(change.urn, {}), new.get(_kind(change), {}), needed)
+            _change(
+                change,
+                (sealed or {}) if _kind(change) == "Secret" else old.get(change.urn, {}),
+                new.get(_kind(change), {}),
+                needed,
+            )
             for change in summary.changed
             if change.type.startswith(_KUBERNETES)
         ),
@@ -128,6 +135,7 @@ def _change(
     told = tuple(
         _hidden(found) if kind == "Secret" and found.steps[0] == "data" else found
         for found in differences(_stated(old), _stated(new))
+        if found.steps[-1] != ANNOTATION_SPEC_HASH
     )
     # What the engine saw and the manifests do not show: a default that another version of the program wrote.
     fields = told or tuple(FieldChange((path,), None, None) for path in change.fields)

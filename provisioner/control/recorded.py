@@ -65,6 +65,15 @@ def recorded(checkpoint: Checkpoint | None) -> Recorded | None:
     return Recorded(identity, spec, is_applied(checkpoint, spec), checkpoint.modified)
 
 
+def recorded_cluster(checkpoint: Checkpoint | None) -> str:
+    """Uid of the kube-system namespace of the cluster that a service is in, or "" if that is not recorded.
+
+    Args:
+        checkpoint: The stack's, or None.
+    """
+    return str(checkpoint.component_inputs.get("cluster", "")) if checkpoint is not None else ""
+
+
 def is_applied(checkpoint: Checkpoint, spec: DataServiceSpec) -> bool:
     """Whether a checkpoint says that this very specification was applied in full.
 

@@ -28,7 +28,6 @@ def _annotations(identity: Identity, spec: DataServiceSpec) -> dict[str, str]:
     annotations = {
         **spec.annotations,
         **_SKIP_AWAIT,
-        ANNOTATION_SPEC_HASH: spec.digest(),
         ANNOTATION_OWNER: ":".join((identity.project, identity.domain, identity.owner)),
         ANNOTATION_START_DEADLINE: format_duration(spec.start_deadline),
     }
@@ -87,8 +86,11 @@ def stateful_set_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str
             "type": "RollingUpdate",
             "rollingUpdate": {"maxUnavailable": spec.max_unavailable},
         }
+    metadata = _metadata(identity, spec)
+    # On this object alone: readiness reads it here, and the others need no update for what does not concern them.
+    metadata["annotations"][ANNOTATION_SPEC_HASH] = spec.digest()
     return {
-        "metadata": _metadata(identity, spec),
+        "metadata": metadata,
         "spec": {
             "serviceName": identity.service,
             "replicas": spec.replicas,

@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.cluster import ForeignObject
 from provisioner.cluster.live import KeptClaim
-from provisioner.control.admission import Way, check_claims, check_names, way
+from provisioner.control.admission import Way, check_claims, check_cluster, check_names, way
 from provisioner.control.recorded import Recorded
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import RefusedError
@@ -82,3 +82,11 @@ def test_a_request_that_may_replace_survives_being_written():
     for given in (request(), request(replace=True)):
         assert ServiceRequest.from_document(given.document()) == given
     assert not request().same(request(replace=True))
+
+
+@pytest.mark.parametrize(
+    ("known", "cluster", "refused"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
+)
+def test_one_cluster_is_not_taken_for_another(known: str, cluster: str, refused: bool):
+    with pytest.raises(RefusedError, match="in another cluster") if refused else nullcontext():
+        check_cluster("graph", known, cluster)
