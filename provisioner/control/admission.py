@@ -63,7 +63,7 @@ def check_cluster(service: str, known: str, cluster: str) -> None:
         raise RefusedError(
             f"service {service} is in another cluster (kube-system {known}, not {cluster})",
             reason="OtherCluster",
-            hint=f"choose its context with PROVISIONER_CONTEXT; if that cluster is gone: `provisioner forget {service}`",
+            hint=f"choose its context (PROVISIONER_CONTEXT); if that cluster is gone: `provisioner forget {service}`",
         )
 
 
