@@ -14,7 +14,8 @@ from provisioner.sandbox.api import Api, get
 from provisioner.sandbox.controlplane import Locate
 from provisioner.sandbox.credentials import read_token
 from provisioner.sandbox.machine import Machine
-from provisioner.sandbox.process import Namespaces, ProcessSpec, Record
+from provisioner.sandbox.process import Namespaces, ProcessSpec
+from provisioner.sandbox.record import Record
 from provisioner.sandbox.state import Layout, Plan
 
 API_RELAY = "api-relay"

@@ -21,7 +21,8 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.controlplane import Locate
 from provisioner.sandbox.machine import Machine
 from provisioner.sandbox.pki import Identity
-from provisioner.sandbox.process import Mount, Namespaces, ProcessSpec, Record
+from provisioner.sandbox.process import Mount, Namespaces, ProcessSpec
+from provisioner.sandbox.record import Record
 from provisioner.sandbox.state import Layout, Plan
 
 LABEL = "provisioner/hollow"

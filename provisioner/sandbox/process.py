@@ -1,11 +1,8 @@
-"""The processes of a sandbox: started on the record, known again for certain, ended exactly.
+"""The processes of a sandbox: started on the record, replaced when they should be another, ended exactly.
 
-A pid alone proves nothing: it may have been given to somebody else since, or
-the machine may have restarted. A process of ours is therefore its pid, its
-start time and the boot it was started in, and no signal is sent unless all
-three still hold. What it runs is remembered as a fingerprint of its command
-line and of every file that it reads, so that a changed flag, configuration,
-certificate or binary is noticed and the process is replaced.
+What a process runs is remembered as a fingerprint of its command line and of
+every file that it reads, so that a changed flag, configuration, certificate
+or binary is noticed, and no list of who depends on what is needed.
 """
 
 from __future__ import annotations
@@ -19,17 +16,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from provisioner.errors import PermanentError, TransientError
 from provisioner.sandbox import launch
-
-LOG_LIMIT = 8 * 1024 * 1024
-"""Bytes of a log above which it is moved aside (one older one is kept)."""
+from provisioner.sandbox.logs import bound_log, tail
+from provisioner.sandbox.record import Life, Record, boot_id, is_alive, life
 
 _POLL = 0.05
+_END_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -86,45 +82,6 @@ class ProcessSpec:
     grace: float = 5.0
 
 
-@dataclass(frozen=True)
-class Record:
-    """What is known of a process that was started.
-
-    Attributes:
-        pid: Its number in the caller's PID namespace.
-        start: Clock ticks between boot and its start.
-        boot: The kernel's id of the boot it was started in.
-        fingerprint: Of its command line and files.
-        since: Seconds since the epoch at its start.
-        port: The TCP port that it listens on, if any.
-    """
-
-    pid: int
-    start: int
-    boot: str
-    fingerprint: str
-    since: float
-    port: int | None = None
-
-
-@lru_cache(maxsize=1)
-def boot_id() -> str:
-    """The kernel's id of this boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def is_alive(record: Record) -> bool:
-    """Whether this very process still runs (a zombie does not)."""
-    if record.boot != boot_id():
-        return False
-    try:
-        stat = Path(f"/proc/{record.pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    fields = stat.rpartition(")")[2].split()
-    return fields[0] not in "ZX" and int(fields[19]) == record.start
-
-
 def fingerprint(spec: ProcessSpec, holder: Record | None = None) -> str:
     """A hash of all that decides how the process behaves.
 
@@ -140,28 +97,6 @@ def fingerprint(spec: ProcessSpec, holder: Record | None = None) -> str:
     for path in spec.files:
         digest.update(repr(str(path)).encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log, as one text; "" when there is none."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - 8192))
-            text = stream.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
-
-
-def bound_log(log: Path) -> None:
-    """Move a log that has grown too large aside, without disturbing its writer."""
-    if not log.exists() or log.stat().st_size <= LOG_LIMIT:
-        return
-    with log.open("rb") as stream:
-        stream.seek(-LOG_LIMIT // 8, os.SEEK_END)
-        log.with_suffix(".log.1").write_bytes(stream.read())
-    # The writer appends, so it goes on at the new end.
-    os.truncate(log, 0)
 
 
 class Processes:
@@ -208,11 +143,10 @@ class Processes:
         holder = self.record(spec.namespaces.of) if spec.namespaces and spec.namespaces.of else None
         wanted = fingerprint(spec, holder)
         record = self.record(spec.name)
-        if record is not None and is_alive(record):
-            if record.fingerprint == wanted:
-                bound_log(self.log(spec.name))
-                return False
-            self.stop(spec.name, spec.grace)
+        if record is not None and is_alive(record) and record.fingerprint == wanted:
+            bound_log(self.log(spec.name))
+            return False
+        self.stop(spec.name, spec.grace)
         self._start(spec, wanted, holder)
         return True
 
@@ -284,17 +218,17 @@ class Processes:
             TransientError: It is still there after SIGKILL.
         """
         record = self.record(name)
-        if record is not None and is_alive(record):
+        if record is not None and life(record) is not Life.GONE:
             self._signal(record, signal.SIGTERM if grace else signal.SIGKILL)
             if grace and not self._await_end(record, grace):
                 self._signal(record, signal.SIGKILL)
-            if not self._await_end(record, 20.0):
+            if not self._await_end(record, _END_TIMEOUT):
                 raise TransientError(f"{name} (pid {record.pid}) does not end after SIGKILL", reason="StopFailed")
         (self._records / f"{name}.json").unlink(missing_ok=True)
 
     @staticmethod
     def _signal(record: Record, number: signal.Signals) -> None:
-        if not is_alive(record):
+        if life(record) is Life.GONE:
             return
         try:
             os.killpg(record.pid, number)
@@ -304,7 +238,7 @@ class Processes:
     @staticmethod
     def _await_end(record: Record, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        while is_alive(record):
+        while life(record) is not Life.GONE:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL)

@@ -82,6 +82,7 @@ class Start:
         for name in mountpoints.MOUNTPOINTS.values():
             (self._layout.root / name).mkdir(mode=0o755, exist_ok=True)
         if not self._processes.alive(node.INIT):
+            self._processes.stop(node.INIT, 0)
             # As after a reboot: what containerd keeps about running containers is about processes that are gone.
             node.remove_cgroups(node.container_ids(self._layout))
             run = self._layout.root / mountpoints.MOUNTPOINTS["/run/containerd"]

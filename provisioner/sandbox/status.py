@@ -13,7 +13,8 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.binaries import path_of
 from provisioner.sandbox.components import Component, Components
 from provisioner.sandbox.machine import Machine
-from provisioner.sandbox.process import Processes, is_alive
+from provisioner.sandbox.process import Processes
+from provisioner.sandbox.record import is_alive
 from provisioner.sandbox.state import Layout, Plan
 
 

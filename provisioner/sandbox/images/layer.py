@@ -15,12 +15,15 @@ import os
 import stat
 import tarfile
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from provisioner import settings
 
+_DAY = 24 * 3600.0
+_KEPT_FOR = 30 * _DAY
 EPOCH = 315532800  # 1980-01-01: the oldest time that zip files, and so Python's importers, can hold
 
 
@@ -101,6 +104,24 @@ class Tree:
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
+def touch(path: Path) -> None:
+    """Note that a file of the cache is still in use."""
+    if time.time() - path.stat().st_mtime > _DAY:
+        os.utime(path)
+
+
+def forget(folder: Path) -> None:
+    """Remove packed layers that nothing has used for a month.
+
+    Args:
+        folder: The cache.
+    """
+    for kind in ("blobs", "keys"):
+        for path in (folder / kind).glob("*"):
+            if time.time() - path.stat().st_mtime > _KEPT_FOR:
+                path.unlink(missing_ok=True)
+
+
 class _Hashing(io.RawIOBase):
     """A file that is hashed while it is written."""
 
@@ -168,6 +189,8 @@ class Store:
             layer = Layer(**json.loads(known.read_text()))
             blob = self.blob(layer.digest)
             if blob.exists() and blob.stat().st_size == layer.size:
+                touch(known)
+                touch(blob)
                 return layer
         for name in ("blobs", "keys"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,8 @@ from provisioner.sandbox.binaries import path_of
 from provisioner.sandbox.images import distributions
 from provisioner.sandbox.images.archive import ImageConfig, write_archive
 from provisioner.sandbox.images.busybox import busybox_layer
-from provisioner.sandbox.images.layer import Store, Tree, image_cache
+from provisioner.sandbox.images.bytecode import add_bytecode
+from provisioner.sandbox.images.layer import Store, Tree, forget, image_cache
 from provisioner.sandbox.images.libraries import is_library, libraries_of
 from provisioner.sandbox.images.reference import full_name
 
@@ -104,6 +105,7 @@ def build_python_image(
             for path, source in distributions.files(item).items():
                 tree.file(f"{_packages_folder()}/{path}", source)
         missing = _add_libraries(tree, present=interpreter)
+        add_bytecode(tree)
         if missing:
             progress(f"note: not on this machine, so not in the image: {', '.join(sorted(missing))}")
         layers.append(store.pack(tree))
@@ -111,7 +113,9 @@ def build_python_image(
     if additions:
         progress("packing " + ", ".join(str(item.source) for item in additions))
         layers.append(store.pack(_added(additions)))
-    return write_archive(name, layers, ImageConfig(("python3",)), store, image_cache())
+    archive = write_archive(name, layers, ImageConfig(("python3",)), store, image_cache())
+    forget(image_cache())
+    return archive
 
 
 def _packages_folder() -> str:
@@ -148,6 +152,7 @@ def _interpreter() -> Tree:
         if path not in broken:
             tree.file(str(path), path)
     _add_libraries(tree, present=Tree())
+    add_bytecode(tree)
     return tree
 
 

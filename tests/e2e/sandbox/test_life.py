@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox import Sandbox
-from provisioner.sandbox.mountpoints import MOUNTPOINTS
+from provisioner.sandbox import Sandbox, node
+from provisioner.sandbox.state import Layout
 
 
 def pids(sandbox: Sandbox) -> dict[str, int | None]:
@@ -102,9 +102,17 @@ def test_a_hollow_node_can_be_reached_by_nobody(cluster) -> None:
     cluster.sandbox.up(hollow=0)
 
 
-def traces(home: Path) -> dict[str, set[str]]:
-    """All that a sandbox could leave on the machine."""
-    found: dict[str, set[str]] = {"processes": set(), "mounts": set(), "interfaces": set(), "cgroups": set()}
+SETTINGS = ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+
+
+def settings() -> dict[str, str]:
+    """What a kubelet or a CNI plugin would change for the whole machine."""
+    return {name: Path("/proc/sys", name).read_text() for name in SETTINGS}
+
+
+def processes_of(home: Path) -> set[str]:
+    """Every process of the machine that was started from this folder or sees it mounted."""
+    found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -112,24 +120,21 @@ def traces(home: Path) -> dict[str, set[str]]:
         except OSError:
             continue
         if str(home) in command or str(home) in mounts:
-            found["processes"].add(f"{process.name} {command}")
-    found["mounts"] = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line}
-    found["interfaces"] = {path.name for path in Path("/sys/class/net").iterdir()}
-    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"):
-        found["cgroups"] |= {str(path) for path in Path(root).glob("k8s.io/*")}
-    found["folders"] = {path for path in (*MOUNTPOINTS, "/run/netns", "/opt/containerd") if Path(path).exists()}
-    found["settings"] = {
-        f"{name}={Path('/proc/sys', name).read_text()}"
-        for name in ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
-    }
+            found.add(f"{process.name} {command}")
     return found
+
+
+def interfaces_of(layout: Layout) -> set[Path]:
+    """The bridge and what is plugged into it."""
+    bridge = Path("/sys/class/net", layout.bridge)
+    return {bridge, *(Path("/sys/class/net", port.name) for port in (bridge / "brif").glob("*"))}
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["running", "crashed"])
 def test_two_at_once_and_the_second_goes_without_a_trace(cluster, until, tmp_path_factory, make, crashed: bool) -> None:
     home = tmp_path_factory.mktemp("sc")
-    before = traces(home)
-    other = Sandbox("test-sandbox", home=home)
+    before = settings()
+    other, layout = Sandbox("test-sandbox", home=home), Layout("test-sandbox", home)
     try:
         assert other.up(hollow=1).ready
         second = make(other)
@@ -152,10 +157,11 @@ def test_two_at_once_and_the_second_goes_without_a_trace(cluster, until, tmp_pat
         until("the pod is ready", lambda: second.ready("worker"))
         assert cluster.sandbox.status().ready
         assert "worker" not in cluster.pods()
-        during = traces(home)
-        assert during["processes"] > before["processes"]
-        assert len(during["interfaces"]) > len(before["interfaces"])
-        assert during["cgroups"] > before["cgroups"]
+        assert processes_of(home)
+        interfaces, groups = interfaces_of(layout), node.cgroup_folders(node.container_ids(layout))
+        assert len(interfaces) == 2
+        assert groups
+        assert all(path.exists() for path in [*interfaces, *groups])
         if crashed:
             for name, pid in pids(other).items():
                 if name not in ("node-init", "kube-controller-manager"):
@@ -163,6 +169,10 @@ def test_two_at_once_and_the_second_goes_without_a_trace(cluster, until, tmp_pat
     finally:
         assert other.down()
     assert not other.down()
-    assert traces(home) == before
+    assert processes_of(home) == set()
+    assert not [path for path in [*interfaces, *groups] if path.exists()]
+    assert str(home) not in Path("/proc/self/mountinfo").read_text()
     assert list(home.iterdir()) == []
+    assert settings() == before
+    assert not Path("/opt/containerd").exists()
     assert cluster.sandbox.status().ready

@@ -22,7 +22,6 @@ FORMER = Plan("x", 0, node=True, hollow=3, ports={})
 @pytest.mark.parametrize(
     ("machine", "word"),
     [
-        (replace(ABLE, system="Darwin"), "Linux"),
         (USER, "root"),
         (replace(ABLE, capabilities=ALL & ~(1 << 21)), "CAP_SYS_ADMIN"),
         (replace(ABLE, capabilities=ALL & ~(1 << 12)), "CAP_NET_ADMIN"),
@@ -59,6 +58,12 @@ def test_without_cap_sys_resource_a_node_runs() -> None:
 def test_nodes_follow_the_wish_the_past_and_the_machine(former, wish, machine, node, hollow, noted) -> None:
     decided = decide_nodes(former, wish, machine)
     assert (decided.node, decided.hollow, bool(decided.note)) == (node, hollow, noted)
+
+
+def test_another_system_is_pointed_to_another_cluster() -> None:
+    with pytest.raises(UsageError, match="Darwin") as caught:
+        decide_nodes(None, Wish(), replace(ABLE, system="Darwin"))
+    assert "--context" in caught.value.hint
 
 
 @pytest.mark.parametrize("hollow", [-1, 1001])

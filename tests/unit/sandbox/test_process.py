@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from provisioner.errors import PermanentError, TransientError
-from provisioner.sandbox import process
-from provisioner.sandbox.process import Processes, ProcessSpec, bound_log, is_alive
+from provisioner.sandbox import logs
+from provisioner.sandbox.logs import bound_log
+from provisioner.sandbox.process import Namespaces, Processes, ProcessSpec
+from provisioner.sandbox.record import is_alive
 
 SH, SLEEP = shutil.which("sh"), shutil.which("sleep")
 
@@ -82,7 +85,7 @@ def test_a_foreign_process_with_the_same_pid_is_never_signalled(processes: Proce
     path = tmp_path / "run" / "p.json"
     honest = path.read_text()
     for lie in ({"start": record.start - 1}, {"boot": "another"}):
-        path.write_text(process.json.dumps(dataclasses.asdict(record) | lie))
+        path.write_text(json.dumps(dataclasses.asdict(record) | lie))
         processes.stop("p", 0)
         assert is_alive(record)
     path.write_text(honest)
@@ -125,7 +128,7 @@ def test_never_ready_is_said(processes: Processes) -> None:
 
 
 def test_a_large_log_is_cut_while_its_writer_goes_on(processes: Processes, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(process, "LOG_LIMIT", 4096)
+    monkeypatch.setattr(logs, "LOG_LIMIT", 4096)
     go, log = tmp_path / "go", processes.log("p")
     script = f"yes | head -c 9000; echo end; while [ ! -e {go} ]; do {SLEEP} 0.02; done; echo after; exec {SLEEP} 600"
     processes.ensure(spec(SH, "-c", script))
@@ -136,3 +139,21 @@ def test_a_large_log_is_cut_while_its_writer_goes_on(processes: Processes, tmp_p
     assert log.with_suffix(".log.1").stat().st_size <= 4096
     go.touch()
     until(lambda: log.read_text() == "after\n")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="namespaces need root")
+def test_ending_the_holder_of_a_namespace_ends_all_inside_and_its_successor_waits_for_that(
+    processes: Processes, tmp_path: Path
+) -> None:
+    holder = ProcessSpec("holder", (SH, "-c", f"{SLEEP} 600 & wait"), namespaces=Namespaces(("pid",)), grace=0)
+    # It gives the kernel something to do at its end.
+    script = f"for i in $(seq 200); do {SLEEP} 600 & done; wait"
+    inside = ProcessSpec("inside", (SH, "-c", script), namespaces=Namespaces(("pid",), of="holder"))
+    for _ in range(5):
+        processes.ensure(holder)
+        assert processes.ensure(inside)
+        first = processes.record("inside")
+        os.kill(processes.record("holder").pid, signal.SIGKILL)
+        until(lambda first=first: not is_alive(first))
+    processes.stop("holder", 0)
+    assert processes.names() == ["inside"]
