@@ -67,10 +67,14 @@ def _write(path: Path, content: str) -> None:
 def _environment(settings: Settings) -> Iterator[str]:
     """Shell lines with which plain `pulumi` finds what the engine finds; no secret is among them."""
     from provisioner import toolchain
-    from provisioner.engine.environment import backend_url, kubeconfig_variable
+    from provisioner.engine.environment import PROVIDER_OPTIONS, backend_url, kubeconfig_variable
     from provisioner.settings import state_home
 
-    variables = {**toolchain.environment(), "PULUMI_BACKEND_URL": backend_url(settings.backend)}
+    variables = {
+        **toolchain.environment(),
+        **PROVIDER_OPTIONS,
+        "PULUMI_BACKEND_URL": backend_url(settings.backend),
+    }
     if settings.passphrase is None:
         variables["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(settings.passphrase_file.absolute())
     contexts = state_home() / "contexts"

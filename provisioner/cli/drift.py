@@ -57,7 +57,15 @@ def drift(
     if not correct:
         note(f"hint: `provisioner drift {name} --correct` puts it right")
         return Exit.NOT_READY
-    return carry_out(session, [request], wait=wait, timeout=timeout, output=output, repair=True)
+    code = carry_out(session, [request], wait=wait, timeout=timeout, output=output, repair=True)
+    # An object that was made anew has another uid, and is right all the same.
+    kept = [item for item in session.operations.drift(found.checkpoint, request.spec) if item.path != "metadata.uid"]
+    for item in kept:
+        if not item.ignored:
+            note(
+                f"note: left as it is, since the specification says nothing of it: {item.kind}/{item.name} {item.path}"
+            )
+    return code
 
 
 def _row(item: Drifted) -> dict[str, Any]:

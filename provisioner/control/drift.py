@@ -21,6 +21,8 @@ from provisioner.spec import DataServiceSpec
 
 # Written by the API server and the controllers in the course of any object's life.
 _VOLATILE = frozenset({"resourceVersion", "generation", "managedFields", "creationTimestamp", "selfLink"})
+# Of no concern, or compared in another way; what begins with two underscores is the provider's own.
+_SEPARATE = frozenset({"status", "metadata", "data", "stringData"})
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _HIDDEN = "(secret)"
 
@@ -86,7 +88,7 @@ def compare(
 def _significant(document: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {key: value for key, value in (document.get("metadata") or {}).items() if key not in _VOLATILE}
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != _LAST_APPLIED}
-    inner = {key: value for key, value in document.items() if key not in ("status", "metadata", "data", "stringData")}
+    inner = {key: value for key, value in document.items() if key not in _SEPARATE and not key.startswith("__")}
     return {"metadata": {**metadata, "annotations": annotations}, **inner}
 
 

@@ -15,7 +15,7 @@ from provisioner.control.recorded import Recorded
 from provisioner.control.request import ServiceRequest
 from provisioner.difference import FieldChange, differences
 from provisioner.engine import Change, ChangeSummary, Checkpoint
-from provisioner.identity import ANNOTATION_SPEC_HASH, Identity
+from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_SPEC_HASH, Identity
 from provisioner.replacement import LostVolume, Replacement, lost_volumes, replacements
 from provisioner.resources.manifests import (
     disruption_budget_manifest,
@@ -27,6 +27,8 @@ from provisioner.spec import DataServiceSpec
 
 _KUBERNETES = "kubernetes:"
 _HIDDEN = "(secret)"
+# What an apply writes for itself; nobody asked for it.
+_BOOKKEEPING = (ANNOTATION_SPEC_HASH, ANNOTATION_BACKEND)
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _change(
     told = tuple(
         _hidden(found) if kind == "Secret" and found.steps[0] == "data" else found
         for found in differences(_stated(old), _stated(new))
-        if found.steps[-1] != ANNOTATION_SPEC_HASH
+        if found.steps[-1] not in _BOOKKEEPING
     )
     # What the engine saw and the manifests do not show: a default that another version of the program wrote.
     fields = told or tuple(FieldChange((path,), None, None) for path in change.fields)

@@ -31,7 +31,13 @@ _PASSED = re.compile(
     r"|AWS_\w+|GOOGLE_\w+|GCP_\w+|CLOUDSDK_\w+|GCE_\w+|AZURE_\w+|ARM_\w+|VAULT_\w+|PG\w+"
     r"|KUBE\w+|PULUMI_ACCESS_TOKEN"
 )
+PROVIDER_OPTIONS = {
+    # A changed secret is changed in place: to delete it first would leave pods that start just then without it.
+    "PULUMI_K8S_ENABLE_SECRET_MUTABLE": "true",
+}
+"""Variables by which the Kubernetes provider is told how to work, also under plain `pulumi`."""
 _FIXED = {
+    **PROVIDER_OPTIONS,
     "PULUMI_AUTOMATION_API": "true",
     # The options that carry an inline program and its events are hidden without it.
     "PULUMI_DEBUG_COMMANDS": "true",
