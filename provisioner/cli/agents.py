@@ -6,7 +6,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,13 +57,22 @@ app = typer.Typer(
 )
 
 
-def _quiet() -> None:
+_BROKEN = "the configuration is broken, the old one stays in use"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Keep the library's log lines away from a command that prints the same as notes."""
     import logging
 
     import structlog
 
+    before = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(wrapper_class=before)
 
 
 class _Printer:
@@ -105,7 +115,7 @@ class _Printer:
             self.once(table)
         sys.stdout.flush()
 
-    def live(self, table: RoutingTable) -> RenderableType:
+    def live(self, table: RoutingTable, problem: str) -> RenderableType:
         """The table as it should stand on a terminal, and what to know beside it."""
         from rich.table import Table
 
@@ -116,7 +126,8 @@ class _Printer:
             shown.add_column(heading.upper(), no_wrap=True, overflow="ellipsis")
         for row in map(for_people, self.rows(table)):
             shown.add_row(*("<none>" if row[key] is None else str(row[key]) for key in COLUMNS.values()))
-        shown.caption = "\n".join(remarks(table))
+        broken = [f"{_BROKEN}: {problem}"] if problem else []
+        shown.caption = "\n".join([*broken, *remarks(table)])
         return shown
 
 
@@ -129,20 +140,21 @@ async def _show(registry: AsyncAgentRegistry, printer: _Printer, *, watch: bool)
             from rich.console import Console
             from rich.live import Live
 
-            with Live(printer.live(registry.table), console=Console(), auto_refresh=False) as screen:
+            with Live(console=Console(), auto_refresh=False) as screen:
                 async for table in registry.tables():
-                    screen.update(printer.live(table), refresh=True)
+                    screen.update(printer.live(table, registry.source.error), refresh=True)
+        said = ""
         async for table in registry.tables():
             printer.again(table)
-            if registry.source.error:
-                note(f"the configuration is broken, the old one stays in use: {registry.source.error}")
+            if registry.source.error not in ("", said):
+                note(f"{_BROKEN}: {registry.source.error}")
+            said = registry.source.error
 
 
 def _until_interrupted(work: Callable[[], Any]) -> int:
-    try:
+    # Ctrl-C is the usual end of --watch.
+    with _quiet(), suppress(KeyboardInterrupt):
         asyncio.run(work())
-    except KeyboardInterrupt:
-        return 0  # the usual end of --watch
     return Exit.DONE
 
 
@@ -166,7 +178,6 @@ def list_agents(
     """Ask every agent what it serves, and show where requests go and why."""
     from provisioner.registry.client import AsyncAgentRegistry
 
-    _quiet()
     found = discovery(config, discover, discover_label, discover_namespace, cluster_domain)
 
     async def work() -> None:
@@ -205,8 +216,8 @@ def check_entries(
 
     if config is None:
         raise UsageError("no agents are named", hint="name a configuration with --config")
-    _quiet()
-    findings = asyncio.run(judge_files(config, configmap or config, agent_tls(agent_ca, agent_cert, agent_key)))
+    with _quiet():
+        findings = asyncio.run(judge_files(config, configmap or config, agent_tls(agent_ca, agent_cert, agent_key)))
     print_result([asdict(item) for item in findings], output, empty="there are no entries for agents")
     wrong = sum(item.verdict is Verdict.WRONG for item in findings)
     if wrong:

@@ -99,9 +99,17 @@ class _Health:
 
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
+        self._ending = False
+
+    async def end(self) -> None:
+        """Say NOT_SERVING from now on, whatever is set later."""
+        self._ending = True
+        await self.set(False)
 
     async def set(self, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        """Say whether it serves."""
+        answers = health_pb2.HealthCheckResponse
+        status = answers.SERVING if serving and not self._ending else answers.NOT_SERVING
         for service in ("", *SERVICES):
             await self.servicer.set(service, status)
 
@@ -179,10 +187,31 @@ async def serve(options: GatewayOptions, *, started: Callable[[Addresses], None]
         loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
     loop.add_signal_handler(signal.SIGHUP, watch.reload)
     await server.start()
+    work = asyncio.create_task(_work(watch, gateway, state, addresses, options, started))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _drain(server, state, gateway, options.drain_timeout, hurry)
+        for task in (work, stopping):
+            task.cancel()
+        await pool.close()
+    with suppress(asyncio.CancelledError):
+        await work  # if it has failed, that is why the gateway ends
+
+
+async def _work(
+    watch: Watch,
+    gateway: Gateway,
+    state: _Health,
+    addresses: Addresses,
+    options: GatewayOptions,
+    started: Callable[[Addresses], None],
+) -> None:
+    """Ask all agents, open the gateway, and go on asking."""
     await watch.round()
     gateway.open()
     await state.set(True)
-    rounds = asyncio.create_task(watch.run())
     log.info(
         "gateway serves",
         host=addresses.host,
@@ -192,19 +221,12 @@ async def serve(options: GatewayOptions, *, started: Callable[[Addresses], None]
         tls=options.tls is not None,
     )
     started(addresses)
-    try:
-        await stop.wait()
-    finally:
-        await _drain(server, state, gateway, options.drain_timeout, hurry)
-        rounds.cancel()
-        with suppress(asyncio.CancelledError):
-            await rounds
-        await pool.close()
+    await watch.run()
 
 
 async def _drain(server: grpc.aio.Server, state: _Health, gateway: Gateway, grace: float, hurry: asyncio.Event) -> None:
     log.info("gateway stops", drain_timeout=grace)
-    await state.set(False)
+    await state.end()
     ends = (asyncio.create_task(hurry.wait()), asyncio.create_task(gateway.wait_quiet(_QUIET)))
     await asyncio.wait(ends, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
     quiet = ends[1].done()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -145,23 +146,22 @@ class Watch:
         self._wake.set()
 
     async def run(self) -> None:
-        """Do rounds until cancelled; one starts at once when the configuration changes."""
+        """Do rounds until cancelled, the first after one interval or when the configuration changes."""
         files = asyncio.create_task(self._watch_files())
+        started = self._clock()
         try:
             while True:
-                started = self._clock()
+                left = self.poll_interval - (self._clock() - started)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), max(0.0, left))
                 self._wake.clear()
+                started = self._clock()
                 try:
                     await self.round()
                 except Exception:
                     # A fault in one round must not end the watch: the table stays, and its age shows.
                     self._metrics.rounds.labels("failed").inc()
                     log.exception("round failed, the table stays as it is")
-                left = self.poll_interval - (self._clock() - started)
-                try:
-                    await asyncio.wait_for(self._wake.wait(), max(0.0, left))
-                except TimeoutError:
-                    continue
         finally:
             files.cancel()
 

@@ -45,7 +45,7 @@ def test_a_labelled_service_is_served_and_an_unlabelled_one_no_longer(
     monkeypatch.setenv("PROVISIONER_KUBECONFIG", str(sandbox.kubeconfig))
     monkeypatch.setenv("PROVISIONER_CONTEXT", str(sandbox.context))
     empty = tmp_path / "agents.yaml"
-    empty.write_text("agent-service: {pollInterval: 500ms}")
+    empty.write_text("agent-service: {pollInterval: 2s}")
     gateway = fleet.gateway(empty, "--discover")
     assert gateway.serves() == set()
     core.create_namespaced_service(namespace, service("agent", old.endpoint))

@@ -257,7 +257,7 @@ def test_a_gateway_that_is_its_own_agent_is_left_out(fleet, tmp_path):
     config = tmp_path / "agents.yaml"
     port = free_port()
     block = {
-        "pollInterval": "300ms",
+        "pollInterval": "1s",
         "defaultAgent": {"endpoint": f"127.0.0.1:{port}", "insecure": True},
         "agents": {"old": {"endpoint": agent.endpoint, "insecure": True}},
     }

@@ -94,7 +94,7 @@ def test_both_sides_prove_who_they_are(fleet, tmp_path):
     config = write_config(
         tmp_path / "agents.yaml",
         {
-            "pollInterval": "500ms",
+            "pollInterval": "2s",
             "agents": {"old": {"endpoint": agent.endpoint, "insecure": False, "defaultTimeout": "5s"}},
         },
     )
@@ -125,7 +125,7 @@ def test_an_agent_with_a_certificate_of_somebody_else_is_not_believed(fleet, tmp
     agent = fleet.old_style("old", "--type", "async:legacy", "--cert", str(cert), "--key", str(key), ready=False)
     # Per agent: its CA, and the name that its certificate must have.
     block = {
-        "pollInterval": "500ms",
+        "pollInterval": "2s",
         "agents": {"old": {"endpoint": agent.endpoint, "caFile": str(good.ca), "serverName": "agent.test"}},
     }
     config = write_config(tmp_path / "agents.yaml", block)
@@ -156,7 +156,7 @@ def test_renewed_certificates_are_used_without_a_restart(fleet, tmp_path):
         ready=False,
     )
     config = write_config(
-        tmp_path / "agents.yaml", {"pollInterval": "500ms", "agents": {"old": {"endpoint": agent.endpoint}}}
+        tmp_path / "agents.yaml", {"pollInterval": "2s", "agents": {"old": {"endpoint": agent.endpoint}}}
     )
     cert, key = authority.issue("gateway")
     stranger = Authority(tmp_path, "stranger")
@@ -205,7 +205,8 @@ def test_renewed_certificates_are_used_without_a_restart(fleet, tmp_path):
         (["--agent-cert", "{junk}"], "--agent-cert and --agent-key must be given together"),
     ],
 )
-def test_a_wrong_file_is_said_at_the_start(tmp_path, capfd, arguments, said):
+def test_a_wrong_file_is_said_at_the_start(tmp_path, capfd, monkeypatch, arguments, said):
+    monkeypatch.setattr("provisioner.logs.configure", lambda _settings: None)  # this process is not the gateway's
     from provisioner.cli.main import main
 
     junk = tmp_path / "junk.pem"
