@@ -75,7 +75,7 @@ def up(
         typer.Option("--node/--no-node", help="With or without a real node; with one where the machine allows."),
     ] = None,
 ) -> None:
-    """Start the sandbox, or repair it; run again to change its nodes."""
+    """Start a sandbox, repair it, or change its nodes."""
     from provisioner.sandbox import Sandbox
 
     started = time.monotonic()
@@ -89,7 +89,7 @@ def up(
 
 @app.command("down")
 def down(name: NameOption = _DEFAULT) -> None:
-    """End everything that the sandbox has started and delete its state."""
+    """End all that a sandbox has started; delete its state."""
     from provisioner.sandbox import Sandbox
 
     with _progress() as progress:

@@ -30,6 +30,7 @@ INIT = "hollow-init"
 RELAY = "hollow-relay"
 LIMIT = 1000
 _FIRST_PORT = 11000
+_HOSTS = "hollow-hosts"
 # Documentation addresses (RFC 5737): nobody's, and a kubelet does not start without one that is not loopback.
 _ADDRESS = "192.0.2.1"
 
@@ -55,6 +56,16 @@ def _kinds(machine: Machine) -> tuple[str, ...]:
     return ("pid", "mnt", "net") if machine.root else ("user", "pid", "mnt", "net")
 
 
+def write_hosts(layout: Layout) -> None:
+    """Write the names of all hollow nodes there can be.
+
+    A kubelet looks its own name up at each report. There is no DNS where they
+    live, and without this file each look-up would take ten seconds.
+    """
+    lines = [f"{_ADDRESS} {name(number)}\n" for number in range(1, LIMIT + 1)]
+    (layout.config / _HOSTS).write_text("127.0.0.1 localhost\n" + "".join(lines))
+
+
 def private_tmp(layout: Layout) -> tuple[Mount, ...]:
     """An empty /tmp for programs with files in fixed places there.
 
@@ -75,10 +86,12 @@ def init(layout: Layout, machine: Machine, locate: Locate) -> ProcessSpec:
         "ip route add default dev lo",
     )
     script = " && ".join(f"{busybox} {step}" for step in steps)
+    hosts = Mount("bind", "/etc/hosts", str(layout.config / _HOSTS))
+    mounts = (*private_tmp(layout), hosts, Mount("proc", "/proc"))
     return ProcessSpec(
         name=INIT,
         argv=(busybox, "sh", "-c", f"{script} && {{ {busybox} sleep 2147483647 & wait; }}"),
-        namespaces=Namespaces(_kinds(machine), mounts=(*private_tmp(layout), Mount("proc", "/proc"))),
+        namespaces=Namespaces(_kinds(machine), mounts=mounts),
         grace=0,
     )
 

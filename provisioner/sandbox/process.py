@@ -226,6 +226,22 @@ class Processes:
                 raise TransientError(f"{name} (pid {record.pid}) does not end after SIGKILL", reason="StopFailed")
         (self._records / f"{name}.json").unlink(missing_ok=True)
 
+    def kill_all(self) -> None:
+        """Kill every process on record at once, and forget it.
+
+        With the holder of a PID namespace goes all that is inside.
+
+        Raises:
+            TransientError: One is still there after SIGKILL.
+        """
+        names = self.names()
+        for name in names:
+            record = self.record(name)
+            if record is not None:
+                self._signal(record, signal.SIGKILL)
+        for name in names:
+            self.stop(name, 0)
+
     @staticmethod
     def _signal(record: Record, number: signal.Signals) -> None:
         if life(record) is Life.GONE:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from provisioner.errors import PermanentError, ProvisionerError, RefusedError
-from provisioner.sandbox import hollow, mountpoints, network, node, planning
+from provisioner.sandbox import mountpoints, network, node, planning
 from provisioner.sandbox.binaries import path_of
 from provisioner.sandbox.components import programs
 from provisioner.sandbox.images.archive import image_names
@@ -142,10 +142,7 @@ class Sandbox:
                 return False
             progress(f"ending the processes of sandbox {self.name}")
             ids = node.container_ids(self._layout)
-            # The holders of namespaces first: with them goes all that is inside.
-            names = sorted(self._processes.names(), key=lambda name: name not in (node.INIT, hollow.INIT))
-            for name in names:
-                self._processes.stop(name, 0)
+            self._processes.kill_all()
             node.remove_cgroups(ids)
             network.remove_bridge(self._layout.bridge)
             progress("deleting its state")

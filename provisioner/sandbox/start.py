@@ -69,6 +69,7 @@ class Start:
         self._await_service_account()
 
     def _start_hollow(self) -> None:
+        hollow.write_hosts(self._layout)
         self._ensure(self._components.hollow_init())
         holder = self._processes.record(hollow.INIT)
         if holder is None:
