@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.empty_pb2 import Empty
 from pulumi import RunError
 from pulumi.automation import PulumiFn
 from pulumi.runtime import reset_options, run_in_stack, set_all_config
@@ -58,6 +60,15 @@ class Language(LanguageRuntimeServicer):
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
         """Say nothing of a version: this is no plugin of its own."""
         return plugin_pb2.PluginInfo()
+
+    def About(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Name the interpreter."""
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        return language_pb2.AboutResponse(executable=sys.executable, version=version)
+
+    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
+        """Do nothing: a program ends by itself once the engine refuses its registrations."""
+        return Empty()
 
     def Run(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002
         """Run the program against the engine's resource monitor."""

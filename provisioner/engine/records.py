@@ -207,17 +207,19 @@ class Records:
             self._store.delete_empty_folder(folder)
 
     def prune_history(self, name: str, keep: int) -> None:
-        """Delete the oldest entries of a stack's history; each operation adds two.
+        """Delete the oldest entries of a stack's history; each operation adds one or two.
 
         Args:
             name: Name of the stack.
             keep: Number of operations that stay.
         """
         folder = history_folder(name)
-        # The names hold the time in nanoseconds: their order is that of time.
         entries = [entry.name for entry in self._store.entries(folder) if entry.name.startswith(f"{name}-")]
-        for file in entries[: max(0, len(entries) - 2 * keep)]:
-            self._store.delete(f"{folder}/{file}")
+        # STACK-TIME.KIND.json, with the time in nanoseconds: the order of the names is that of time.
+        kept = sorted({file.partition(".")[0] for file in entries})[-keep:]
+        for file in entries:
+            if file.partition(".")[0] not in kept:
+                self._store.delete(f"{folder}/{file}")
 
 
 def _readable(name: str, content: bytes) -> bool:
