@@ -166,11 +166,13 @@ def test_a_change_that_left_no_trace_is_found_by_status_and_from_then_on_by_all(
     assert small.half_installed() == []
 
 
-def test_a_binary_without_a_record_is_not_trusted(small) -> None:  # type: ignore[no-untyped-def]
+def test_a_binary_without_a_record_is_not_trusted(small, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     install()
     (record,) = (small.cache / "toolchain" / "records").glob("second@*")
     record.unlink()
     assert state_of("second").detail == "its installation was interrupted"
+    monkeypatch.setenv("PATH", f"{small.binary('second').parent}:{os.environ['PATH']}")
+    assert condition_of("second") is Condition.BROKEN, "nor is it when the cache itself is on PATH"
     small.builds.unlink()
     install()
     assert small.built() == ["second"]

@@ -122,6 +122,25 @@ def test_nothing_outlives_the_caller_and_the_lock_is_free(tmp_path: Path, number
         wait_until(lambda: not any(map(alive, started)), seconds=5)
 
 
+def test_the_lock_is_not_free_before_the_build_is_gone(tmp_path: Path) -> None:
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CALLER, str(tmp_path), TREE],
+        env={**os.environ, "OUT": str(tmp_path / "pids")},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until((tmp_path / "pids").exists)
+    group = os.getpgid(pids(tmp_path)[0])
+    os.killpg(group, signal.SIGSTOP)  # the guard too: it cannot end anything now
+    caller.kill()
+    caller.wait(timeout=60)
+    with pytest.raises(BlockingIOError), exclusive(tmp_path / "lock", None):
+        pytest.fail("the lock was free while a build was there")
+    os.killpg(group, signal.SIGCONT)
+    told: list[str] = []
+    with exclusive(tmp_path / "lock", told.append):
+        wait_until(lambda: not any(map(alive, pids(tmp_path))), seconds=5)
+
+
 def test_a_short_command_that_must_not_be_cut_off_ends_first(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\nfrom provisioner.toolchain import process\n"
