@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 # <linux/sched.h> and <sys/mount.h>
 CLONE = {"user": 0x10000000, "pid": 0x20000000, "mnt": 0x00020000, "net": 0x40000000}
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE, MS_SHARED = 2, 4, 8, 4096, 16384, 1 << 19, 1 << 20
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def _call(name: str, *arguments: Any) -> None:
@@ -118,6 +120,10 @@ def _become(launch: dict[str, Any], go: int, failed: int) -> NoReturn:
 def main() -> int:
     """Read one `Launch` from stdin and carry it out; 0 once the program runs."""
     launch: dict[str, Any] = json.load(sys.stdin)
+    # Whoever wants a process and dies meanwhile shall not get one: nobody holds the sandbox's lock any more.
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launch["parent"]:
+        return 1
     outer = [kind for kind in ("user", "pid") if kind in launch["kinds"]]
     if launch["join"]:
         join(launch["join"], outer)

@@ -163,6 +163,7 @@ class Processes:
             "kinds": spaces.kinds,
             "join": holder.pid if holder else 0,
             "mounts": [asdict(mount) for mount in spaces.mounts],
+            "parent": os.getpid(),
             "identity": {"boot": boot_id(), "fingerprint": wanted, "since": time.time(), "port": spec.port},
         }
         done = subprocess.run(

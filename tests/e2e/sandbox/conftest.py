@@ -106,7 +106,8 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sb")
+    # As below XDG_STATE_HOME, so that the command line finds it.
+    return tmp_path_factory.mktemp("sb") / "provisioner" / "sandbox"
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox import Sandbox, node
+from provisioner.sandbox import Sandbox, network, node
+from provisioner.sandbox.process import Processes
 from provisioner.sandbox.state import Layout
 
 
@@ -100,6 +104,41 @@ def test_a_hollow_node_can_be_reached_by_nobody(cluster) -> None:
     routes = Path(f"/proc/{pid}/net/route").read_text().splitlines()[1:]
     assert {line.split()[0] for line in routes} == {"lo"}
     cluster.sandbox.up(hollow=0)
+
+
+def test_up_after_a_reboot(cluster, until) -> None:
+    """All processes, mounts, records' meaning and the bridge are gone, as after a power cut."""
+    if "survivor" not in cluster.pods():
+        cluster.run("survivor")
+        until("the pod is ready", lambda: cluster.ready("survivor"))
+    layout = Layout(cluster.sandbox.name, cluster.sandbox.kubeconfig.parent.parent)
+    records = {path: path.read_text() for path in layout.records.iterdir()}
+    Processes(layout.records, layout.logs).kill_all()
+    network.remove_bridge(layout.bridge)
+    for path, text in records.items():
+        path.write_text(json.dumps(json.loads(text) | {"boot": "another", "pid": os.getpid()}))
+    assert not cluster.sandbox.status().ready
+    assert cluster.sandbox.up().ready
+    until("the pod is ready again", lambda: cluster.ready("survivor"))
+    assert until("exec works", lambda: cluster.execute("survivor", "echo alive")) == "alive\n"
+    assert cluster.core.read_namespaced_pod("survivor", "default").status.container_statuses[0].restart_count > 0
+
+
+def test_up_killed_on_its_way_leaves_nothing_that_down_does_not_know(tmp_path_factory) -> None:
+    base = tmp_path_factory.mktemp("sk")
+    home = base / "provisioner" / "sandbox"
+    command = [sys.executable, "-m", "provisioner", "sandbox", "up", "--name", "killed"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(base)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        seen = any("started kube-apiserver" in line for line in process.stderr)
+        process.kill()
+    try:
+        assert seen
+        assert processes_of(home)
+    finally:
+        assert Sandbox("killed", home=home).down()
+    assert processes_of(home) == set()
+    assert list(home.iterdir()) == []
 
 
 SETTINGS = ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
