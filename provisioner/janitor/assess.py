@@ -22,9 +22,11 @@ from provisioner.spec import format_duration
 # It stays for the moment: what is remembered of it stays as well.
 _FOR_NOW = frozenset(
     {
+        "BackendUnknown",
         "ClusterUnknown",
         "LockHolderUnknown",
         "OperationRunning",
+        "OtherBackend",
         "OtherCluster",
         "OwnerUnknown",
         "StateUnreadable",
@@ -109,7 +111,16 @@ class Assessment:
             return Kept("KeepAnnotation", f"{cause.message}, but {kept}")
         if self._rules.keep:
             return Kept("KeptByRule", f"{cause.message}, but the rules of its project and domain keep everything")
-        return self._recorded_veto(cause) if subject.record is not None else None
+        return self._recorded_veto(cause) if subject.record is not None else self._unrecorded_veto(cause)
+
+    def _unrecorded_veto(self, cause: Cause) -> Kept | None:
+        """Objects that have no record here may have one elsewhere."""
+        backend = self._subject.backend
+        if backend and backend != self._inventory.backend:
+            return Kept("OtherBackend", f"{cause.message}, but its objects are recorded in backend {backend}")
+        if not backend and not self._policy.unmarked:
+            return Kept("BackendUnknown", f"{cause.message}, but its objects do not say where they are recorded")
+        return None
 
     def _recorded_veto(self, cause: Cause) -> Kept | Ask | None:
         subject, checkpoint = self._subject, self._subject.checkpoint
@@ -119,7 +130,7 @@ class Assessment:
             return Kept("Protected", f"{cause.message}, but {', '.join(checkpoint.protected)} is protected")
         if checkpoint.cluster and checkpoint.cluster != self._inventory.cluster:
             return Kept("OtherCluster", f"{cause.message}, but it belongs to cluster {checkpoint.cluster}")
-        if checkpoint.cluster or not checkpoint.objects or self._policy.unknown_cluster:
+        if checkpoint.cluster or not checkpoint.objects or self._policy.unmarked:
             return None
         if checkpoint.uids & {item.uid for item in (*subject.objects, *subject.claims)}:
             return None

@@ -136,7 +136,7 @@ class Backend:
             failed = bool(checkpoint.resources) and self._destroy_failed(name)
             return facts_of(checkpoint, destroy_failed=failed), checkpoint.modified
         except ProvisionerError as error:
-            _log.warning("a checkpoint cannot be read", stack=name, error=error.message)
+            _log.warning("a checkpoint cannot be read", stack_name=name, error=error.message)
             return CheckpointFacts(unreadable=f"{error.message}; {error.hint}".rstrip("; ")), None
 
     def _destroy_failed(self, name: str) -> bool:

@@ -207,7 +207,7 @@ class Janitor:
 
 def _log_decision(decision: Decision) -> None:
     bound = _log.bind(
-        stack=decision.stack,
+        stack_name=decision.stack,
         owner=decision.owner,
         verdict=decision.verdict.value,
         reason=decision.reason,

@@ -148,7 +148,7 @@ def judge(subject: Subject, inventory: Inventory, policy: Policy, rules: Rules, 
             return Kept("Retained", f"{alive.why}; its deletion policy keeps it")
         hold = rules.failure_retention if alive.failed else rules.grace
         return Cause(alive.reason, alive.why, alive.at, hold, _removal(subject))
-    return _unowned(subject, inventory, rules, now)
+    return _unowned(subject, rules, now)
 
 
 def _unclear(subject: Subject) -> bool:
@@ -221,7 +221,7 @@ def _never_started(subject: Subject, created: datetime, rules: Rules, now: datet
     return None
 
 
-def _unowned(subject: Subject, inventory: Inventory, rules: Rules, now: datetime) -> Kept | Cause:
+def _unowned(subject: Subject, rules: Rules, now: datetime) -> Kept | Cause:
     """Nobody is asked about it: it has no owner, or an owner that no chosen source knows."""
     if rules.max_age is not None and subject.ttl is None and subject.created is not None:
         end = subject.created + timedelta(seconds=rules.max_age)
@@ -232,13 +232,11 @@ def _unowned(subject: Subject, inventory: Inventory, rules: Rules, now: datetime
     if (owner is not None and owner.execution) or subject.owner_object or subject.shared:
         return Kept("OwnerNotAsked", "nobody is asked whether its owner lives; only its ttl counts")
     if subject.record is not None:
-        if not subject.objects:
-            return Cause("ObjectsGone", "none of its objects exists any more", None, 0, Action.DESTROY)
+        made = subject.checkpoint is not None and subject.checkpoint.applied
+        if not subject.objects or (made and subject.stateful_set is None):
+            what = "its StatefulSet" if subject.objects else "all of it"
+            return Cause("ObjectsGone", f"{what} is gone from the cluster", None, 0, Action.DESTROY)
         return Kept("NoOwner", "no execution owns it; it stays until it is removed, or until its ttl")
     if subject.retain:
         return Kept("Retained", "it has no record; its deletion policy keeps it")
-    if not subject.backend:
-        return Kept("BackendUnknown", "its objects do not say in which backend they are recorded")
-    if subject.backend != inventory.backend:
-        return Kept("OtherBackend", "its objects are recorded in another backend")
     return Cause("RecordGone", "its objects have no record any more", None, 0, Action.DELETE_OBJECTS)

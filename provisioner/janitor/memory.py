@@ -83,7 +83,7 @@ class Memory:
         try:
             return _parse(stack, json.loads(content))
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("a note of the janitor cannot be read; it begins anew", stack=stack, error=str(error))
+            _log.warning("a note of the janitor cannot be read; it begins anew", stack_name=stack, error=str(error))
             return None
 
     def remember(self, case: Case) -> None:

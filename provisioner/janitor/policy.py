@@ -111,7 +111,8 @@ class Policy:
         max_destroys: Services that one sweep removes at most.
         max_share: Share of all services, from 0 to 1, above which a sweep removes none.
         brake_from: Removals up to this number never count as too large a share.
-        unknown_cluster: Whether a stack is removed that does not say which cluster it belongs to.
+        unmarked: Whether stacks and objects are removed that do not say which
+            cluster or backend they belong to.
         cluster: Uid of the kube-system namespace of the cluster that this janitor is for, or "" for any.
         retry: How a failed removal is repeated.
     """
@@ -122,7 +123,7 @@ class Policy:
     max_destroys: int = 50
     max_share: float = 0.5
     brake_from: int = 10
-    unknown_cluster: bool = False
+    unmarked: bool = False
     cluster: str = ""
     retry: Retry = field(default_factory=Retry)
 

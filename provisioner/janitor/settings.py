@@ -129,8 +129,9 @@ class JanitorSettings(BaseSettings):
         le=10_000,
         description="removals up to this number never count as too large a share",
     )
-    unknown_cluster: Literal["keep", "destroy"] = Field(
-        default="keep", description="what is done with a stack that does not say which cluster it belongs to"
+    unmarked: Literal["keep", "remove"] = Field(
+        default="keep",
+        description="what is done with orphans that do not say which cluster or backend they belong to",
     )
     cluster: str = Field(
         default="", description="uid of the kube-system namespace of the cluster that this janitor is for; else any"
@@ -193,7 +194,7 @@ class JanitorSettings(BaseSettings):
             max_destroys=self.max_destroys,
             max_share=self.max_share,
             brake_from=self.brake_from,
-            unknown_cluster=self.unknown_cluster == "destroy",
+            unmarked=self.unmarked == "remove",
             cluster=self.cluster,
             retry=Retry(self.retry_first, self.retry_cap, self.stalled_after),
         )

@@ -113,7 +113,7 @@ class Sweeper:
         except ProvisionerError as error:
             outcome = self._failed(decision, inventory, error, cancellation)
         except Exception as error:  # noqa: BLE001 - one faulty action must not end the sweep
-            _log.exception("an action raised what it must not", stack=decision.stack, action=decision.action.value)
+            _log.exception("an action raised what it must not", stack_name=decision.stack, action=decision.action.value)
             fault = PermanentError(
                 f"{type(error).__name__}: {error}",
                 reason="InternalError",
@@ -245,12 +245,12 @@ class Sweeper:
             try:
                 self._objects.say(item, reason, message, warning=warning, now=self._clock())
             except ProvisionerError as error:
-                _log.warning("an event could not be written", stack=item.stack, error=error.message)
+                _log.warning("an event could not be written", stack_name=item.stack, error=error.message)
 
 
 def _log_outcome(outcome: Outcome) -> None:
     decision = outcome.decision
-    bound = _log.bind(stack=decision.stack, action=decision.action.value, result=outcome.result.value)
+    bound = _log.bind(stack_name=decision.stack, action=decision.action.value, result=outcome.result.value)
     if outcome.result is Result.FAILED:
         bound.error("removal failed", error=outcome.message)
     else:

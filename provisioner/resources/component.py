@@ -65,8 +65,8 @@ class DataService(pulumi.ComponentResource):
         secret = secret_manifest(identity, spec)
         if secret is not None:
             data = {name: _encoded(secrets[name]) for name in secret["data"]}
-            sealed = {**_marked(secret, origin), "data": pulumi.Output.secret(data)}
-            before.append(Secret(identity.service, opts=child, **sealed))
+            filled = {**_marked(secret, origin), "data": pulumi.Output.secret(data)}
+            before.append(Secret(identity.service, opts=child, **filled))
         StatefulSet(
             identity.service,
             opts=pulumi.ResourceOptions(

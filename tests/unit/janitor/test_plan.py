@@ -145,11 +145,16 @@ class TestStack:
 
     def test_what_is_no_data_service_is_not_ours(self, make, decided):
         other = make.record("s", identity=None, resources=4, objects=4, cluster="")
-        policy = replace(make.UNBOUNDED, unknown_cluster=True)
+        policy = replace(make.UNBOUNDED, unmarked=True)
         assert decided(make.inventory(other), policy) == (KEEP, "NotOurs", Action.NONE)
 
     def test_without_objects_goes_when_nobody_owns_it(self, make, decided):
         assert decided(make.inventory(make.record("s", by=make.owner("")))) == (REMOVE, "ObjectsGone", Action.DESTROY)
+
+    def test_without_its_statefulset_goes_when_nobody_owns_it(self, make, decided):
+        nobody = make.owner("")
+        known = make.inventory(make.record("s", by=nobody), make.objects("s", by=nobody)[1:])
+        assert decided(known) == (REMOVE, "ObjectsGone", Action.DESTROY)
 
     def test_without_objects_stays_while_its_owner_lives(self, make, decided):
         assert decided(make.inventory(make.record("s"))) == (KEEP, "InUse", Action.NONE)
@@ -222,6 +227,14 @@ class TestStrayObjects:
     def test_of_another_backend_stay(self, make, decided, backend, reason):
         nobody = make.owner("")
         assert decided(make.inventory(make.objects("s", by=nobody, backend=backend))) == (KEEP, reason, Action.NONE)
+
+    @pytest.mark.parametrize(("backend", "reason"), [("elsewhere", "OtherBackend"), ("", "BackendUnknown")])
+    def test_of_another_backend_stay_even_when_their_owner_ended(self, make, decided, backend, reason):
+        ended = {make.owner(): Ended("it ended", make.LONG_AGO)}
+        known = make.inventory(make.objects("s", backend=backend), executions=ended)
+        assert decided(known) == (KEEP, reason, Action.NONE)
+        removed = decided(known, replace(make.UNBOUNDED, unmarked=True))[0] is REMOVE
+        assert removed is (backend == "")
 
     def test_on_their_way_out_are_left_alone(self, make, decided):
         nobody = make.owner("")
@@ -306,7 +319,7 @@ class TestVeto:
     def test_unknown_cluster(self, make, orphan, decided):
         unknown = orphan(cluster="", uids=frozenset({"another"}))
         assert decided(unknown) == (KEEP, "ClusterUnknown", Action.NONE)
-        assert decided(unknown, replace(make.UNBOUNDED, unknown_cluster=True))[0] is REMOVE
+        assert decided(unknown, replace(make.UNBOUNDED, unmarked=True))[0] is REMOVE
 
     def test_no_unknown_cluster_where_a_recorded_object_is_found(self, orphan, decided):
         assert decided(orphan(cluster=""))[0] is REMOVE

@@ -132,6 +132,8 @@ def must_stay(service: Service) -> bool:
         return True
     if recorded and service.record != "empty" and service.cluster == "there":
         return True
+    if not recorded and service.backend != "here":
+        return True
     if service.lease == "held":
         return True
     if service.owner == "unknown":
@@ -139,10 +141,9 @@ def must_stay(service: Service) -> bool:
     unfinished = service.record in ("half", "empty") and service.objects != "all"
     if service.ttl == "over" or service.record == "deleting" or unfinished:
         return False
-    if service.owner == "alive":
-        return True
-    ours = recorded or service.backend == "here"
-    return service.owner == "nobody" and service.lease == "none" and not ours
+    if service.owner == "local":
+        return service.lease == "none"
+    return service.owner == "alive"
 
 
 def is_orphan(service: Service) -> bool:
@@ -152,6 +153,8 @@ def is_orphan(service: Service) -> bool:
     if service.record == "missing" and service.objects == "none":
         return False
     if service.cluster != "here" or service.owner == "unknown":
+        return False
+    if service.record == "missing" and service.backend != "here":
         return False
     if service.record == "empty" and service.objects == "none":
         return True
@@ -163,9 +166,7 @@ def is_orphan(service: Service) -> bool:
         return False
     if service.lease == "expired":
         return True
-    if service.record == "missing":
-        return service.backend == "here"
-    return service.objects == "none"
+    return service.record == "missing" or service.objects == "none"
 
 
 class TestEveryPlan:
