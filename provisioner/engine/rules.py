@@ -118,9 +118,9 @@ _ADMISSION = (
         "Forbidden",
         r"(?:forbidden: )?User \"(?P<user>[^\"]*)\" cannot (?P<verb>\w+) resource \"(?P<resource>[^\"]+)\""
         r" in API group \"(?P<group>[^\"]*)\""
-        r"(?: in the namespace \"(?P<namespace>[^\"]+)\"| at the (?P<scope>cluster) scope)",
+        r"(?: in the (?P<namespace>namespace \"[^\"]+\")| at (?P<scope>the cluster scope))",
         'grant the verb {verb} on {resource} of API group "{group}"; `kubectl auth can-i` shows what is allowed',
-        "{user} may not {verb} {resource} in namespace {namespace}{scope}",
+        "{user} may not {verb} {resource} in {namespace}{scope}",
     ),
     _permanent("Forbidden", r"is forbidden: |Forbidden\b(?!:)", "ask who runs the cluster for the right to do this"),
 )
@@ -191,6 +191,12 @@ _CONNECTION = (
         r"|request did not complete within|etcdserver: |Internal error occurred|an error on the server"
         r"|context deadline exceeded|Client\.Timeout exceeded",
         "the API server is overloaded or restarts; the operation is repeated",
+    ),
+    _transient(
+        "ClusterUnreachable",
+        r"unreachable(?: cluster)?\. If the cluster was deleted, you can remove",
+        "check that the API server named in the kubeconfig runs and can be reached",
+        "the cluster cannot be reached",
     ),
     _transient(
         "ClusterUnreachable",
