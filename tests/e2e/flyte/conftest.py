@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from flyteidl.core import tasks_pb2
@@ -23,23 +23,49 @@ from provisioner.identity import Identity
 from provisioner.settings import Settings
 from provisioner.spec import Port
 
+if TYPE_CHECKING:
+    from provisioner.sandbox import Sandbox
+
 IMAGE = "localhost/busybox:sandbox"
-LISTEN = ["/bin/busybox", "nc", "-lk", "-p", "9000", "-e", "/bin/busybox", "true"]
+LISTEN = ["/bin/busybox", "nc", "-ll", "-p", "9000", "-e", "/bin/busybox", "true"]
 
 
-@pytest.fixture
-def server(settings: Settings, tmp_path: Path) -> Iterator[ServerProcess]:
-    process = ServerProcess(settings, tmp_path)
+@pytest.fixture(scope="session")
+def settings(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """One backend for all servers of these tests."""
+    folder = tmp_path_factory.mktemp("flyte")
+    return Settings(
+        backend=f"file://{folder / 'backend'}",
+        passphrase_file=folder / "passphrase",
+        kubeconfig=sandbox.kubeconfig,
+        context=sandbox.context,
+        workers=2,
+    )
+
+
+@pytest.fixture(scope="session")
+def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The server of all tests that leave it alone."""
+    process = ServerProcess(settings, tmp_path_factory.mktemp("server"))
     process.start()
     yield process
-    process.stop()
+    assert process.stop() == 0
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def caller(server: ServerProcess) -> Iterator[Caller]:
     connection = Caller(server.address)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def own_server(settings: Settings, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server for one test, which may end it."""
+    process = ServerProcess(settings, tmp_path)
+    process.start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from provisioner.demo.caller import Caller
 from provisioner.demo.objects import Objects, await_true
 from provisioner.engine import Engine
 from provisioner.identity import LABEL_PROJECT
+from provisioner.settings import Settings
 
 PATIENCE = 120.0
 PYFLYTE = [str(Path(sys.executable).with_name("pyflyte"))]
@@ -36,7 +37,7 @@ store = DataServiceTask(
     name="store",
     task_config=DataServiceConfig(
         image="{image}",
-        command=["/bin/busybox", "nc", "-lk", "-p", "9000", "-e", "/bin/busybox", "true"],
+        command=["/bin/busybox", "nc", "-ll", "-p", "9000", "-e", "/bin/busybox", "true"],
         ports=[Port(name="main", port=9000)],
         replicas=2,
         termination_grace_period_seconds=1,
@@ -53,6 +54,14 @@ def read(graph: DataService, seconds: int) -> str:
 def flow(seconds: int = 0) -> str:
     return read(graph=store(), seconds=seconds)
 """
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """A backend in which nobody else leaves anything."""
+    return settings.model_copy(
+        update={"backend": f"file://{tmp_path / 'backend'}", "passphrase_file": tmp_path / "passphrase"}
+    )
 
 
 def free_port() -> str:
