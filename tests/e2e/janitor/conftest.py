@@ -93,6 +93,10 @@ class Lab:
     def call(self, verb: str, resource: Resource, name: str | None = None, body: Any = None) -> Mapping[str, Any]:
         return self.client.transport.json(Call(verb, resource, self.namespace, name), body=body)
 
+    def status(self, resource: Resource, name: str, status: Mapping[str, Any]) -> None:
+        call = Call("patch", resource, self.namespace, name, "status")
+        self.client.transport.json(call, body={"status": status})
+
     def identity(self, name: str, owner: str = "") -> Identity:
         return for_name(PROJECT, DOMAIN, namespace=self.namespace, name=name, owner=owner)
 

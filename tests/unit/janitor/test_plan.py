@@ -57,6 +57,25 @@ class TestOwner:
         )
         assert decided(known) == (KEEP, "InUse", Action.NONE)
 
+    def test_one_source_that_says_alive_outweighs_one_that_cannot_be_asked(self, make, decided):
+        known = make.inventory(
+            make.record("s"),
+            make.objects("s", owner_object="jobs.v1.batch/ns/train"),
+            executions={make.owner(): Unknown("timeout")},
+            referents={"jobs.v1.batch/ns/train": Alive("it exists")},
+        )
+        assert decided(known) == (KEEP, "InUse", Action.NONE)
+
+    def test_an_end_that_one_source_cannot_date_counts_from_its_first_sight(self, make, decided):
+        policy = replace(make.UNBOUNDED, default=replace(make.AT_ONCE, grace=900))
+        known = make.inventory(
+            make.record("s"),
+            make.objects("s", owner_object="jobs.v1.batch/ns/train"),
+            executions={make.owner(): Ended("it ended", make.LONG_AGO)},
+            referents={"jobs.v1.batch/ns/train": Ended("it is gone")},
+        )
+        assert decided(known, policy)[:2] == (NOTICE, "OwnerEnded")
+
     def test_one_source_that_cannot_be_asked_keeps(self, make, decided):
         known = make.inventory(
             make.record("s"),
@@ -123,6 +142,13 @@ class TestLeases:
         nobody = make.owner("")
         parts = make.record("s", by=nobody), make.objects("s", by=nobody, users="lease")
         assert decided(make.inventory(*parts, unlisted=("leases",))) == (KEEP, "OwnerUnknown", Action.NONE)
+
+    def test_the_last_expired_one_stays_while_notice_is_given(self, make):
+        nobody = make.owner("")
+        policy = replace(make.UNBOUNDED, default=replace(make.AT_ONCE, notice=600))
+        parts = make.record("s", by=nobody), make.objects("s", by=nobody)
+        known = make.inventory(*parts, make.lease("s", expires=make.NOW - HOUR))
+        assert [item.action for item in plan(known, make.NOW, policy).decisions] == [Action.NOTIFY]
 
     def test_an_expired_one_of_a_service_in_use_is_deleted_alone(self, make):
         known = make.inventory(make.record("s"), make.objects("s"), make.lease("s", expires=make.NOW - HOUR))
@@ -473,7 +499,8 @@ class TestRefusal:
         assert "cluster-there" in plan(elsewhere, make.NOW, make.UNBOUNDED).refused
 
     def test_no_refusal_where_clusters_share_a_backend(self, make):
-        both = make.inventory(make.record("a", cluster="cluster-there"), make.record("b"), make.objects("b"))
+        unread = replace(make.record("b"), checkpoint=None)
+        both = make.inventory(make.record("a", cluster="cluster-there"), unread, make.objects("b"))
         assert not plan(both, make.NOW, make.UNBOUNDED).refused
 
 
