@@ -107,7 +107,7 @@ class Process:
             self.answers()
             return True
 
-        until(up, f"{self.command} answers")
+        until(up, f"{self.command} answers", 2 * PATIENCE)
         return self
 
     def forget(self) -> None:
