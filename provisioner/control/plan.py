@@ -26,6 +26,7 @@ from provisioner.resources.manifests import (
 from provisioner.spec import DataServiceSpec
 
 _KUBERNETES = "kubernetes:"
+_KINDS = ("Service", "Secret", "StatefulSet", "PodDisruptionBudget")
 _HIDDEN = "(secret)"
 # What an apply writes for itself; nobody asked for it.
 _BOOKKEEPING = (ANNOTATION_SPEC_HASH, ANNOTATION_BACKEND)
@@ -88,6 +89,8 @@ def plan(
     # The engine masks what is in a Secret; sealed, equal values are seen to be equal.
     sealed = secret_manifest(request.identity, record.spec) if record is not None else None
     needed = replacements(record.spec, request.spec) if record is not None else ()
+    # The engine's order is that of its steps, which run side by side.
+    changed = sorted((item for item in summary.changed if item.type.startswith(_KUBERNETES)), key=_order)
     return Plan(
         request.identity,
         tuple(
@@ -97,8 +100,7 @@ def plan(
                 new.get(_kind(change), {}),
                 needed,
             )
-            for change in summary.changed
-            if change.type.startswith(_KUBERNETES)
+            for change in changed
         ),
         needed,
         lost_volumes(request.identity, record.spec, request.spec) if record is not None else (),
@@ -120,6 +122,11 @@ def manifests(identity: Identity, spec: DataServiceSpec) -> dict[str, Mapping[st
         "PodDisruptionBudget": disruption_budget_manifest(identity, spec),
     }
     return {kind: manifest for kind, manifest in made.items() if manifest is not None}
+
+
+def _order(change: Change) -> tuple[int, str]:
+    kind = _kind(change)
+    return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), kind)
 
 
 def _kind(change: Change) -> str:
