@@ -158,7 +158,7 @@ class Components:
         layout, plan, locate = self._layout, self._plan, self._locate
         tls = self._tls("ca")
         manager = controlplane.controller_manager(layout, plan, locate)
-        manager = replace(manager, namespaces=self._volumes_apart())
+        manager = replace(manager, namespaces=self._volumes_apart(Path(manager.argv[0])))
         scheduler = controlplane.scheduler(layout, plan, locate)
         found = [
             Component(manager, answers(plan.ports["kube-controller-manager"], "/healthz", tls)),
@@ -178,14 +178,14 @@ class Components:
         healthy = answers(self._plan.ports["kubelet-healthz"], "/healthz", None)
         return healthy() and self.node_ready(node.NODE_NAME)
 
-    def _volumes_apart(self) -> Namespaces | None:
+    def _volumes_apart(self, manager: Path) -> Namespaces | None:
         """Where the controllers make volumes, which have a fixed place in /tmp."""
         if self.isolated:
             # There it is a folder of the sandbox.
             return Namespaces(("pid", "mnt"), of=node.INIT)
         if self._machine.may_isolate:
             # Hollow nodes never look into a volume, so it may go with the process.
-            return Namespaces(("user", "mnt"), mounts=hollow.private_tmp(self._layout))
+            return Namespaces(("user", "mnt"), mounts=hollow.private_tmp(self._layout, manager))
         return None
 
     def _api_relay(self) -> ProcessSpec:

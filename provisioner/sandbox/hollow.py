@@ -66,15 +66,18 @@ def write_hosts(layout: Layout) -> None:
     (layout.config / _HOSTS).write_text("127.0.0.1 localhost\n" + "".join(lines))
 
 
-def private_tmp(layout: Layout) -> tuple[Mount, ...]:
+def private_tmp(layout: Layout, *programs: Path) -> tuple[Mount, ...]:
     """An empty /tmp for programs with files in fixed places there.
 
-    Our own folder stays visible, in case it is in /tmp as well.
+    Our own folder and the programs' stay visible, in case they are in /tmp as well.
+
+    Args:
+        layout: The sandbox.
+        programs: What runs there.
     """
-    return (
-        Mount("tmpfs", "/tmp"),  # noqa: S108 - in a namespace of ours
-        Mount("bind", str(layout.root), str(layout.root)),
-    )
+    folders = sorted({layout.root, *(program.parent for program in programs)})
+    hidden = [str(folder) for folder in folders if folder.is_relative_to("/tmp")]  # noqa: S108
+    return (Mount("tmpfs", "/tmp"), *(Mount("bind", folder, folder) for folder in hidden))  # noqa: S108
 
 
 def init(layout: Layout, machine: Machine, locate: Locate) -> ProcessSpec:
@@ -87,7 +90,7 @@ def init(layout: Layout, machine: Machine, locate: Locate) -> ProcessSpec:
     )
     script = " && ".join(f"{busybox} {step}" for step in steps)
     hosts = Mount("bind", "/etc/hosts", str(layout.config / _HOSTS))
-    mounts = (*private_tmp(layout), hosts, Mount("proc", "/proc"))
+    mounts = (*private_tmp(layout, locate("busybox"), locate("kubemark")), hosts, Mount("proc", "/proc"))
     return ProcessSpec(
         name=INIT,
         argv=(busybox, "sh", "-c", f"{script} && {{ {busybox} sleep 2147483647 & wait; }}"),

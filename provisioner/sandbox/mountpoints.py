@@ -10,6 +10,7 @@ last sandbox of the machine that lies on it.
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def _mounted_on() -> set[str]:
 
 def remove_mountpoints() -> None:
     """Remove the folders that we made, unless another sandbox lies on them or somebody has put something there."""
-    marked = [Path(name) for name in MOUNTPOINTS if (Path(name) / MARK).is_file()]
+    marked = [Path(name) for name in MOUNTPOINTS if (Path(name) / MARK).is_file() and os.access(name, os.W_OK)]
     if not marked:
         return
     busy = _mounted_on()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from provisioner.errors import PermanentError
+from provisioner.sandbox.images.layer import image_cache
 
 _BATCH = 200
 
@@ -63,6 +67,36 @@ def libraries_of(files: Iterable[Path]) -> dict[Path, Libraries]:
         PermanentError: There is no ldd.
     """
     paths = sorted(set(files))
+    known = image_cache() / "libraries" / _key(paths)
+    answer = _recall(known)
+    if answer is None:
+        answer = _ask_loader(paths)
+        known.parent.mkdir(parents=True, exist_ok=True)
+        fresh = known.with_suffix(f".{os.getpid()}")
+        facts = {str(path): [sorted(map(str, one.found)), sorted(one.missing)] for path, one in answer.items()}
+        fresh.write_text(json.dumps(facts))
+        fresh.replace(known)
+    return answer
+
+
+def _key(paths: list[Path]) -> str:
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in paths]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _recall(known: Path) -> dict[Path, Libraries] | None:
+    """What was found for the same files before, unless one of the libraries is no longer there."""
+    if not known.exists():
+        return None
+    answer = {
+        Path(path): Libraries(frozenset(map(Path, found)), frozenset(missing))
+        for path, (found, missing) in json.loads(known.read_text()).items()
+    }
+    gone = any(not path.exists() for one in answer.values() for path in one.found)
+    return None if gone or any(one.missing for one in answer.values()) else answer
+
+
+def _ask_loader(paths: list[Path]) -> dict[Path, Libraries]:
     answer: dict[Path, Libraries] = {}
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
