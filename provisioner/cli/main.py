@@ -18,6 +18,7 @@ from provisioner.cli.demo import demo
 from provisioner.cli.doctor import doctor
 from provisioner.cli.drift import drift
 from provisioner.cli.gateway import gateway
+from provisioner.cli.gc import app as gc
 from provisioner.cli.groups import GroupedHelp
 from provisioner.cli.logs import logs
 from provisioner.cli.output import Exit, exit_code, print_error
@@ -83,6 +84,7 @@ app.command("schema", rich_help_panel=_SERVICES)(schema)
 app.command("serve", rich_help_panel=_SERVE)(serve)
 app.command("gateway", rich_help_panel=_SERVE)(gateway)
 app.add_typer(agents, name="agents", rich_help_panel=_SERVE)
+app.add_typer(gc, name="gc", rich_help_panel=_SERVE)
 app.command("demo", rich_help_panel=_LOCAL)(demo)
 app.add_typer(sandbox, name="sandbox", rich_help_panel=_LOCAL)
 app.add_typer(toolchain, name="toolchain", rich_help_panel=_LOCAL)

@@ -16,7 +16,8 @@ from provisioner.engine import Cancellation, Engine
 from provisioner.errors import ProvisionerError
 from provisioner.janitor import metrics
 from provisioner.janitor.backend import Backend
-from provisioner.janitor.decision import Decision, Verdict
+from provisioner.janitor.decision import Decision, Plan, Verdict
+from provisioner.janitor.facts import Inventory
 from provisioner.janitor.gather import Gatherer
 from provisioner.janitor.holders import PodHolders
 from provisioner.janitor.leader import Elector
@@ -47,6 +48,9 @@ class Janitor:
         own: The janitor's own settings.
         clock: The time, with its zone.
 
+    Attributes:
+        gatherer: Finds out what is to be done.
+
     Example:
         >>> janitor = Janitor(Settings(), JanitorSettings())  # doctest: +SKIP
         >>> janitor.sweep(dry_run=True).plan.removals  # doctest: +SKIP
@@ -64,7 +68,7 @@ class Janitor:
         self._backend = Backend(self._engine, settings, holders.alive, backups_kept=own.backups_kept)
         objects = Objects(self._client, own.namespaces)
         self._memory = Memory.beside(settings.backend, own.records)
-        self._gatherer = Gatherer(
+        self.gatherer = Gatherer(
             self._backend,
             objects,
             Executions(self._sources(policy)),
@@ -76,7 +80,7 @@ class Janitor:
             clock,
         )
         self._sweeper = Sweeper(
-            self._gatherer,
+            self.gatherer,
             self._engine,
             self._backend,
             objects,
@@ -113,7 +117,7 @@ class Janitor:
         started, clock = self._clock(), time.monotonic()
         read_before = self._backend.checkpoints_read
         try:
-            inventory, plan = self._gatherer.everything()
+            inventory, plan = self.gatherer.everything()
         except ProvisionerError:
             metrics.SWEEPS.labels("failed").inc()
             raise
@@ -122,7 +126,7 @@ class Janitor:
             _log_decision(decision)
         outcomes: tuple[Outcome, ...] = ()
         if not dry_run and not plan.refused:
-            outcomes = self._sweeper.carry_out(plan, inventory, self._own.parallel, cancellation or Cancellation())
+            outcomes = self.carry_out(plan, inventory, cancellation)
         report = Report(
             plan,
             started,
@@ -135,6 +139,18 @@ class Janitor:
         if not dry_run:
             _measure(report)
         return report
+
+    def carry_out(
+        self, plan: Plan, inventory: Inventory, cancellation: Cancellation | None = None
+    ) -> tuple[Outcome, ...]:
+        """Carry a plan out; each step is made only if its reason still holds.
+
+        Args:
+            plan: What is to be done.
+            inventory: What it was made from.
+            cancellation: Ends it: nothing more is begun.
+        """
+        return self._sweeper.carry_out(plan, inventory, self._own.parallel, cancellation or Cancellation())
 
     def forget(self, stack: str) -> bool:
         """Drop the record of a stack and all that is remembered of it; the cluster is not touched.

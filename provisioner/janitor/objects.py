@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from provisioner.cluster import ClusterClient
+from provisioner.cluster import ClusterClient, ForeignObject
 from provisioner.cluster.api import (
     BUDGETS,
     CLAIMS,
@@ -31,7 +31,7 @@ from provisioner.cluster.leases import LEASES, Lease, parse_lease
 from provisioner.cluster.parse import items, mapping, number, stack_of, text, time
 from provisioner.cluster.transport import JSON, METADATA_LIST, ExpiredError, NotFoundError
 from provisioner.errors import PermanentError, TransientError
-from provisioner.identity import ANNOTATION_NOTICE, LABEL_STACK, PREFIX
+from provisioner.identity import ANNOTATION_NOTICE, LABEL_STACK, PREFIX, Identity
 from provisioner.janitor.facts import ObjectFacts, PodFacts
 
 T = TypeVar("T")
@@ -89,6 +89,14 @@ class Objects:
     def cluster(self) -> str:
         """Uid of the cluster's kube-system namespace."""
         return self._client.cluster_id()
+
+    def foreign(self, identity: Identity) -> list[ForeignObject]:
+        """Objects that have the names of a service and do not carry its label.
+
+        Args:
+            identity: The service.
+        """
+        return self._client.foreign(identity)
 
     def labelled(self, stack: str | None = None) -> Labelled:
         """What carries our label.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from provisioner.cluster.leases import LEASES, user_lease, user_lease_name
 from provisioner.cluster.transport import NotFoundError
 from provisioner.engine import Engine
 from provisioner.engine.origin import backend_id
+from provisioner.engine.process import session_members
 from provisioner.errors import ProvisionerError
 from provisioner.identity import Identity, Origin, for_name
 from provisioner.janitor.janitor import Janitor
@@ -110,7 +112,7 @@ class Lab:
         }
         return DataServiceSpec.model_validate(values | fields)
 
-    def up(self, name: str, owner: str = "", origin: Origin | None = None, **fields: Any) -> Identity:
+    def up(self, name: str, owner: str = "", origin: Origin | None = None, /, **fields: Any) -> Identity:
         """A service that was applied in full."""
         who = self.identity(name, owner)
         wanted = program(who, self.spec(**fields), Sealer.of(self.settings), origin or self.origin)
@@ -130,6 +132,21 @@ class Lab:
         )
         assert finished.returncode == -9, finished.stderr.decode()
         return who
+
+    @staticmethod
+    def kill_with_all_it_started(process: subprocess.Popen[bytes]) -> None:
+        """As a pod is killed: the process and everything below it at once."""
+        victims = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                if int(stat.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                    # Each leads a session of its own, with the provider in it.
+                    victims += [int(stat.parent.name), *session_members(int(stat.parent.name))]
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
 
     def recorded(self, who: Identity) -> bool:
         return self.engine.state.exists(who.stack)
@@ -226,6 +243,14 @@ class Lab:
 
     def locks(self, who: Identity) -> int:
         return len(self.engine.state.locks(who.stack))
+
+    def protect(self, who: Identity, value: bool) -> None:
+        """Pulumi's own flag, on each object of its record."""
+        path = self.backend / f".pulumi/stacks/data-service/{who.stack}.json"
+        document = json.loads(path.read_text())
+        for resource in document["checkpoint"]["latest"]["resources"]:
+            resource["protect"] = value
+        path.write_text(json.dumps(document))
 
     def lock(self, who: Identity, *, pid: int, host: str | None = None) -> Path:
         """A lock as the engine writes it."""
