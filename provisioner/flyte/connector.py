@@ -21,7 +21,7 @@ from flytekit.extend.backend.base_connector import AsyncConnectorBase, Resource
 from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 
-from provisioner import settings
+from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
@@ -76,9 +76,12 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             answered too, and fails for good at the first poll.
 
         Raises:
+            UsageError: The server's settings are not valid.
             TransientError: The passphrase that seals a secret cannot be read;
                 or, in a local run alone, the service cannot be asked for now.
         """
+        # Outside of the next block: settings that are wrong are the server's fault, not this request's.
+        logs.configure_as_guest(settings.load())
         try:
             content = self._asked(task_template, task_execution_metadata)
             meta = DataServiceMeta(content)
