@@ -7,7 +7,7 @@ tests, made of objects that a real cluster wrote.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from provisioner.cluster.findings import containers, images, pods, service
 from provisioner.cluster.findings.finding import Facts, Finding
 from provisioner.cluster.findings.rules import GRACES, RULES, UNREACHABLE
-from provisioner.cluster.objects import PodRef, Snapshot
+from provisioner.cluster.objects import Pod, PodRef, Snapshot
 from provisioner.spec import DataServiceSpec
 
 _RANK = {reason: rank for rank, reason in enumerate(RULES)}
@@ -57,15 +57,38 @@ class Diagnosis:
 
 
 def _findings(facts: Facts) -> Iterator[Finding]:
-    yield from service.find(facts)
+    current = _is_current(facts)
+    for finding in service.find(facts):
+        yield finding if current else replace(finding, passing=True)
     for pod in facts.snapshot.pods:
-        if pod.ready:
-            continue
-        yield from pods.find(facts, pod)
-        if pod.deleted is None and pod.phase != "Failed":
-            for container in pod.containers:
-                yield from images.find(facts, pod, container)
-                yield from containers.find(facts, pod, container)
+        if not pod.ready:
+            # What ails a pod of an earlier revision says nothing of the present one, which may be the repair.
+            passing = not current or _is_outdated(facts, pod)
+            for finding in _pod_findings(facts, pod):
+                yield replace(finding, passing=True) if passing else finding
+
+
+def _pod_findings(facts: Facts, pod: Pod) -> Iterator[Finding]:
+    yield from pods.find(facts, pod)
+    if pod.deleted is None and pod.phase != "Failed":
+        for container in pod.containers:
+            yield from images.find(facts, pod, container)
+            yield from containers.find(facts, pod, container)
+
+
+def _is_current(facts: Facts) -> bool:
+    """Whether what is there was made from this very specification."""
+    found = facts.snapshot.statefulset
+    if found is None or found.deleted is not None:
+        return True
+    seen = found.generation <= 1 or found.observed_generation >= found.generation
+    return seen and found.digest == facts.spec.digest()
+
+
+def _is_outdated(facts: Facts, pod: Pod) -> bool:
+    found = facts.snapshot.statefulset
+    # Without a revision nothing was updated yet.
+    return found is not None and found.update_revision not in ("", pod.revision) and pod.revision != ""
 
 
 def _is_final(finding: Finding, facts: Facts, graces: Mapping[str, float]) -> bool:
@@ -77,9 +100,9 @@ def _is_final(finding: Finding, facts: Facts, graces: Mapping[str, float]) -> bo
     return finding.since is not None and (facts.now - finding.since).total_seconds() >= grace
 
 
-def _order(item: tuple[Finding, bool]) -> tuple[bool, int, datetime, str]:
+def _order(item: tuple[Finding, bool]) -> tuple[bool, int, datetime, str, str]:
     finding, final = item
-    return not final, _RANK[finding.reason], finding.since or _END, finding.subject
+    return not final, _RANK[finding.reason], finding.since or _END, finding.subject, finding.summary
 
 
 def _unreachable(snapshot: Snapshot, known: str) -> Finding:
@@ -120,7 +143,7 @@ def diagnose(
     rule = RULES[finding.reason]
     others = {other.subject for other, _ in found if other.reason == finding.reason} - {finding.subject}
     return Diagnosis(
-        level="error" if final or not rule.waiting_helps else "warning",
+        level="error" if final or not (rule.waiting_helps or finding.passing) else "warning",
         reason=finding.reason,
         subject=finding.subject,
         summary=finding.summary + (f" (and {len(others)} more like it)" if others else ""),

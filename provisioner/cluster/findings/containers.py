@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from provisioner.cluster.findings.finding import Facts, Finding, clean, named, part, tail
+from provisioner.cluster.findings.finding import Facts, Finding, brief, clean, named, part, tail
 from provisioner.cluster.objects import Container, Event, Pod, PodRef, Termination
 
 # Kubelet forgets its back-off after a container has run for this long (container MaxContainerBackOff x 2).
@@ -17,6 +17,7 @@ _CERTAIN_RESTARTS = 3
 _KILL = timedelta(seconds=35)
 _LOG_LINES = 10
 _NOT_STARTED = frozenset({"StartError", "ContainerCannotRun", "ContainerStatusUnknown"})
+_OCI = "unable to start container process: "
 _SHELL = {126: "the command is not executable", 127: "the command was not found"}
 
 
@@ -51,7 +52,7 @@ def _not_created(facts: Facts, pod: Pod, container: Container) -> Finding:
     return Finding(
         "ConfigMissing" if config else "ContainerCreateFailed",
         subject=named(pod),
-        summary=f"{part(container)} of {named(pod)} cannot be created: {clean(said, 200) or container.waiting_reason}",
+        summary=f"{part(container)} of {named(pod)} cannot be created: {brief(said) or container.waiting_reason}",
         detail=said,
         since=facts.first_seen(pod, ("Failed",)),
     )
@@ -59,11 +60,12 @@ def _not_created(facts: Facts, pod: Pod, container: Container) -> Finding:
 
 def _not_started(facts: Facts, pod: Pod, container: Container, said: str) -> Finding:
     command = " ".join((*facts.spec.command, *facts.spec.args)) if not container.init else ""
-    asked = f" (command {clean(command, 100)!r})" if command else ""
+    asked = f" (command {brief(command, 100)!r})" if command else ""
+    why = brief(said.rpartition(_OCI)[2].removesuffix(": unknown")) if _OCI in said else tail(said, parts=3)
     return Finding(
         "ContainerStartFailed",
         subject=named(pod),
-        summary=f"{part(container)} of {named(pod)} cannot be started{asked}: {tail(said, parts=3)}",
+        summary=f"{part(container)} of {named(pod)} cannot be started{asked}: {why}",
         detail=clean(said),
         since=facts.first_seen(pod, ("Failed", "BackOff")),
         certain=container.restarts >= _CERTAIN_RESTARTS,
@@ -124,7 +126,7 @@ def _crashed(facts: Facts, pod: Pod, container: Container, ended: Termination) -
         sentence = f"was killed for want of memory{f' (limit {limit})' if limit else ''}, {how}{again}"
     elif probe is not None:
         reason = "LivenessProbeFailed" if probe.message.startswith("Liveness") else "StartupProbeFailed"
-        sentence = f"was ended by kubelet: {clean(probe.message, 200)}; {how}{again}"
+        sentence = f"was ended by kubelet: {brief(probe.message)}; {how}{again}"
     elif container.init:
         reason, sentence = "InitContainerFailed", f"ended with {how}{again}"
     else:
@@ -135,7 +137,7 @@ def _crashed(facts: Facts, pod: Pod, container: Container, ended: Termination) -
     return Finding(
         reason,
         subject=named(pod),
-        summary=f"{who} {sentence}" + (f"; last line: {clean(last, 200)}" if last else ""),
+        summary=f"{who} {sentence}" + (f"; last line: {brief(last, 200)}" if last else ""),
         detail=lines,
         hint=hint,
         since=_loop_since(facts, pod, ended),

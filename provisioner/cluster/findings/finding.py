@@ -96,6 +96,17 @@ def clean(text: str, length: int = DETAIL_LENGTH) -> str:
     return plain if len(plain) <= length else "..." + plain[-(length - 3) :]
 
 
+def brief(text: str, length: int = 300) -> str:
+    """The same for a sentence: in one line, and the beginning is kept.
+
+    Args:
+        text: Any text.
+        length: Most characters kept.
+    """
+    plain = " ".join(_CONTROL.sub("", text).split())
+    return plain if len(plain) <= length else plain[: length - 3] + "..."
+
+
 def tail(text: str, separator: str = ": ", parts: int = 2) -> str:
     """The end of a chain of wrapped errors, which names the cause.
 
@@ -104,4 +115,4 @@ def tail(text: str, separator: str = ": ", parts: int = 2) -> str:
         separator: What the chain is joined by.
         parts: How many of the last links to keep.
     """
-    return clean(separator.join(text.split(separator)[-parts:]), 200).strip('"')
+    return brief(separator.join(text.split(separator)[-parts:]), 200)

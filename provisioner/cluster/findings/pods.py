@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from provisioner.cluster.findings.finding import Facts, Finding, clean, named, part, tail
+from provisioner.cluster.findings.finding import Facts, Finding, brief, clean, named, part, tail
 from provisioner.cluster.objects import Pod, PodRef
 
 # kube-scheduler: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ..."
@@ -59,17 +59,17 @@ def _unscheduled(facts: Facts, pod: Pod) -> Iterator[Finding]:
         return
     said, since = clean(condition.message), condition.since or pod.created
     if condition.reason == "SchedulingGated":
-        yield Finding("SchedulingGated", named(pod), f"{named(pod)} is held back: {said}", said, since=since)
+        yield Finding("SchedulingGated", named(pod), f"{named(pod)} is held back: {brief(said)}", said, since=since)
         return
     if _VOLUME.search(said):
         return  # its claim tells more, see `service`
     match = _NODES.search(said)
     why = _AFTERTHOUGHT.sub("", match["why"]).strip(" .") if match else said
-    where = f"none of {match['total']} nodes can run it" if match else "no node can run it"
+    where = f"0 of {match['total']} nodes can run it" if match else "no node can run it"
     yield Finding(
         "Unschedulable",
         named(pod),
-        f"{named(pod)} has no node, {where}: {clean(why, 400)}{_asked(facts, why)}",
+        f"{named(pod)} finds no node, {where}: {brief(why, 400)}{_asked(facts, why)}",
         said,
         since=since,
     )
@@ -112,7 +112,7 @@ def _probe(facts: Facts, pod: Pod) -> Iterator[Finding]:
             yield Finding(
                 reason,
                 named(pod),
-                f"{part(container)} of {named(pod)} runs but is not ready: {clean(events[-1].message, 300)}",
+                f"{part(container)} of {named(pod)} runs but is not ready: {brief(events[-1].message)}",
                 clean(facts.logs.get(pod.name, "")) or clean(events[-1].message),
                 since=max(container.running_since, events[0].first or container.running_since),
                 wants_logs=None if pod.name in facts.logs else PodRef(pod.namespace, pod.name, container.name),
@@ -132,33 +132,31 @@ def _node_lost(facts: Facts, pod: Pod) -> Iterator[Finding]:
     )
     if not (taken or overdue or silent or pod.reason == "NodeLost" or pod.phase == "Unknown"):
         return
-    condition = pod.condition("Ready")
     what = "does not answer" if not overdue or taken or silent else "has not ended it in time"
-    since = pod.deleted if overdue else (condition.since if condition else None)
+    ready = pod.condition("Ready")
+    since = disruption.since if taken and disruption else ready.since if silent and ready else pod.deleted
     yield Finding(
         "NodeLost",
         named(pod),
         f"{named(pod)} is on node {pod.node}, which {what}",
         clean((disruption.message if disruption else "") or pod.message),
-        since=since or facts.first_seen(pod, ("NodeNotReady",)),
+        since=since or pod.created,
     )
 
 
 def _failed(pod: Pod) -> Finding:
     said = clean(pod.message)
     if pod.reason == "Evicted":
-        return Finding(
-            "Evicted", named(pod), f"{named(pod)} was evicted from node {pod.node}: {clean(said, 300)}", said
-        )
+        return Finding("Evicted", named(pod), f"{named(pod)} was evicted from node {pod.node}: {brief(said)}", said)
     if pod.reason:
         return Finding(
             "PodRejected",
             named(pod),
-            f"node {pod.node} does not take {named(pod)}: {pod.reason}: {clean(said, 300)}",
+            f"node {pod.node} does not take {named(pod)}: {pod.reason}: {brief(said)}",
             said,
             since=pod.created,
         )
-    return Finding("PodFailed", named(pod), f"{named(pod)} has failed: {clean(said, 300) or 'no reason given'}", said)
+    return Finding("PodFailed", named(pod), f"{named(pod)} has failed: {brief(said) or 'no reason given'}", said)
 
 
 def _evicted_before(facts: Facts, pod: Pod) -> Iterator[Finding]:
@@ -171,7 +169,7 @@ def _evicted_before(facts: Facts, pod: Pod) -> Iterator[Finding]:
             yield Finding(
                 "Evicted",
                 named(pod),
-                f"{named(pod)} is made anew, the one before it lost its node: {clean(event.message, 300)}",
+                f"{named(pod)} is made anew, the one before it lost its node: {brief(event.message)}",
                 clean(event.message),
                 since=event.last,
                 passing=True,

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from provisioner.cluster.findings.finding import Facts, Finding, clean, tail
+from provisioner.cluster.findings.finding import Facts, Finding, brief, clean, tail
 from provisioner.cluster.objects import Claim, Event, StatefulSet
 
 # pkg/controller/statefulset/stateful_pod_control.go
-_CREATE = re.compile(r"create (?:Pod|Claim) (?P<name>\S+).*? in StatefulSet \S+ failed error: (?P<why>.*)", re.DOTALL)
+_CREATE = re.compile(
+    r"create (?:Pod|Claim) (?P<name>\S+).*? in StatefulSet \S+ failed error: (?P<why>.*)", re.DOTALL | re.IGNORECASE
+)
 _QUOTA = re.compile(r"exceeded quota: (?P<name>[^,\s]+)(?P<numbers>.*)", re.DOTALL)
 _ACCOUNT = re.compile(r"service account (?P<name>\S+?):? .*not found|serviceaccount \"(?P<other>[^\"]+)\" not found")
 _UNAVAILABLE = re.compile(r"failed calling webhook|failed to call webhook|context deadline exceeded", re.IGNORECASE)
@@ -61,7 +63,7 @@ def _refused(found: StatefulSet, event: Event, why: str, first: datetime | None)
     if _TERMINATING in why:
         reason, sentence = "NamespaceTerminating", f"namespace {found.namespace} is being deleted"
     elif quota is not None:
-        numbers = clean(quota["numbers"].strip(", "), 200)
+        numbers = brief(quota["numbers"].strip(", "))
         reason, sentence = "QuotaExceeded", f"quota {quota['name']} of the namespace is used up ({numbers})"
     elif account is not None:
         name = (account["name"] or account["other"]).rpartition("/")[2]
@@ -69,9 +71,9 @@ def _refused(found: StatefulSet, event: Event, why: str, first: datetime | None)
     elif _UNAVAILABLE.search(why):
         reason, sentence = "AdmissionUnavailable", f"an admission webhook does not answer: {tail(why, parts=3)}"
     elif _DENIED.search(why):
-        reason, sentence = "AdmissionDenied", f"admission refuses its pods: {clean(why, 400)}"
+        reason, sentence = "AdmissionDenied", f"admission refuses its pods: {brief(why, 400)}"
     else:
-        reason, sentence = "PodCreateFailed", f"its pods cannot be made: {clean(why, 400)}"
+        reason, sentence = "PodCreateFailed", f"its pods cannot be made: {brief(why, 400)}"
     summary = f"{subject} cannot make its pods: {sentence}"
     return Finding(reason, subject, summary, clean(event.message), since=first or event.first)
 
@@ -102,5 +104,6 @@ def _claim(facts: Facts, claim: Claim) -> Iterator[Finding]:
     elif "storageclass" in said and "not found" in said:
         reason, why = "StorageClassMissing", f"storage class {claim.storage_class!r} does not exist"
     else:
-        reason, why = "ClaimNotBound", f"no volume of storage class {claim.storage_class!r} for it: {clean(said, 300)}"
+        told = f": {brief(said)}" if events else ", and nobody says why"
+        reason, why = "ClaimNotBound", f"there is no volume of storage class {claim.storage_class!r} for it yet{told}"
     yield Finding(reason, subject, f"{subject}{size} is not bound: {why}", said, since=since)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from provisioner.cluster.api import Resource
+from provisioner.spec import DataServiceSpec
 
 if TYPE_CHECKING:
     from record import Recorder
@@ -26,7 +27,8 @@ class Case:
         manifest: Changes to the whole StatefulSet.
         before: Objects that are made first, as (resource, manifest).
         namespace: Labels of the namespace.
-        then: What is done once `first` holds, before `shows` is awaited.
+        then: What is done once `first` holds, before `shows` is awaited; gives
+            the specification if that is another by then.
         first: When `then` is due.
     """
 
@@ -36,7 +38,7 @@ class Case:
     manifest: Callable[[dict[str, Any]], None] = lambda _: None
     before: tuple[tuple[Resource, Json], ...] = ()
     namespace: Json = field(default_factory=dict)
-    then: Callable[[Recorder, Case], None] | None = None
+    then: Callable[[Recorder, Case], DataServiceSpec | None] | None = None
     first: Callable[[Objects], bool] = lambda _: True
 
 
@@ -76,12 +78,15 @@ def ready(count: int) -> Callable[[Objects], bool]:
 
     def shows(objects: Objects) -> bool:
         status = (objects["statefulset"] or {}).get("status", {})
-        return (
-            bool(status.get("readyReplicas", 0) == count == status.get("replicas", -1))
-            and len(objects["pods"]) == count
-        )
+        counted = status.get("readyReplicas", 0), status.get("replicas", -1), len(objects["pods"])
+        return counted == (count, count, count) and "observedGeneration" in status
 
     return shows
+
+
+def running(objects: Objects) -> bool:
+    """Every container runs."""
+    return all("running" in status["state"] for status in statuses(objects))
 
 
 def both(*conditions: Callable[[Objects], bool]) -> Callable[[Objects], bool]:
