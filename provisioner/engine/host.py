@@ -25,15 +25,12 @@ from google.protobuf.empty_pb2 import Empty
 from pulumi.automation import EngineEvent, PulumiFn
 from pulumi.runtime.proto import events_pb2_grpc, language_pb2_grpc
 
-from provisioner.engine.language import Language
+from provisioner.engine.language import GRPC_OPTIONS, Language
 
 OnEvent = Callable[[EngineEvent], None]
 
 # One for the program, one for the events, two for the short questions.
 _THREADS = 4
-# A checkpoint's worth of outputs can be in one message; 4 MiB is gRPC's default.
-_OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
-
 _PROVIDER_MODULES = ("meta.v1", "core.v1", "apps.v1", "policy.v1")
 
 _log = structlog.get_logger(__name__)
@@ -84,7 +81,7 @@ class Host:
     def __init__(self, program: PulumiFn | None, on_event: OnEvent) -> None:
         self._language = Language(program) if program is not None else None
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-host")
-        self._server = grpc.server(self._pool, options=_OPTIONS)
+        self._server = grpc.server(self._pool, options=GRPC_OPTIONS)
         events_pb2_grpc.add_EventsServicer_to_server(_Events(on_event), self._server)
         if self._language is not None:
             with _LOADING:
@@ -99,8 +96,10 @@ class Host:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._language is not None:
+            self._language.abandon()
         self._server.stop(grace=None).wait()
-        # A program whose engine was killed still has to notice it; it is not waited for.
+        # A program that computes something of its own still has to come to its end; it is not waited for.
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,11 +21,20 @@ import structlog
 from google.protobuf.empty_pb2 import Empty
 from pulumi import RunError
 from pulumi.automation import PulumiFn
-from pulumi.runtime import reset_options, run_in_stack, set_all_config
-from pulumi.runtime.proto import LanguageRuntimeServicer, language_pb2, plugin_pb2
+from pulumi.runtime import Settings, configure, run_in_stack, set_all_config
+from pulumi.runtime.proto import (
+    LanguageRuntimeServicer,
+    engine_pb2_grpc,
+    language_pb2,
+    plugin_pb2,
+    resource_pb2_grpc,
+)
 
+# A checkpoint's worth of properties can be in one message; 4 MiB is gRPC's default.
+GRPC_OPTIONS = [("grpc.max_receive_message_length", 400 * 1024 * 1024)]
 # Each registration waits in a thread for the engine's answer.
 _THREADS = 32
+_CANCELLATIONS = 20
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +52,9 @@ class Language(LanguageRuntimeServicer):
     def __init__(self, program: PulumiFn) -> None:
         self._program = program
         self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._abandoned = asyncio.Event()
 
     # The names below are those of the RPCs.
 
@@ -76,23 +89,30 @@ class Language(LanguageRuntimeServicer):
         return contextvars.copy_context().run(self._run, request)
 
     def _run(self, request: Any) -> Any:
-        reset_options(
-            project=request.project,
-            monitor_address=request.monitor_address,
-            engine_address=request.args[0] if request.args else "",
-            stack=request.stack,
-            parallel=request.parallel,
-            preview=request.dryRun,
-            organization=request.organization or "organization",
-        )
-        if request.config:
-            set_all_config(request.config, request.configSecretKeys or None)
+        # Channels of our own, to be closed: one that is left open to an engine that was killed blocks the exit of the
+        # whole process. Closing them also ends every call that still waits for an answer.
+        with (
+            grpc.insecure_channel(request.monitor_address, options=GRPC_OPTIONS) as monitor,
+            grpc.insecure_channel(request.args[0], options=GRPC_OPTIONS) as engine,
+        ):
+            configure(
+                Settings(
+                    project=request.project,
+                    monitor=resource_pb2_grpc.ResourceMonitorStub(monitor),
+                    engine=engine_pb2_grpc.EngineStub(engine),
+                    stack=request.stack,
+                    parallel=request.parallel,
+                    dry_run=request.dryRun,
+                    organization=request.organization or "organization",
+                )
+            )
+            if request.config:
+                set_all_config(request.config, request.configSecretKeys or None)
+            return self._answer()
+
+    def _answer(self) -> Any:
         try:
-            with asyncio.Runner() as runner:
-                loop = runner.get_loop()
-                loop.set_exception_handler(_left_over)
-                loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-program"))
-                runner.run(run_in_stack(self._program))
+            self._run_to_its_end()
         except (RunError, grpc.RpcError) as error:
             # The engine said no to a registration, or is gone; why is among its own diagnostics.
             return language_pb2.RunResponse(error=f"the program was stopped: {_told(error)}")
@@ -100,6 +120,51 @@ class Language(LanguageRuntimeServicer):
             self.error = error
             return language_pb2.RunResponse(error=f"the program failed: {type(error).__name__}: {error}")
         return language_pb2.RunResponse()
+
+    def _run_to_its_end(self) -> None:
+        loop = asyncio.new_event_loop()
+        executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine-program")
+        loop.set_exception_handler(_left_over)
+        loop.set_default_executor(executor)
+        with self._lock:
+            self._loop = loop
+        try:
+            loop.run_until_complete(self._supervise())
+        finally:
+            with self._lock:
+                self._loop = None
+            _finish_tasks(loop)
+            executor.shutdown(wait=False, cancel_futures=True)
+            loop.close()
+
+    async def _supervise(self) -> None:
+        program = asyncio.ensure_future(run_in_stack(self._program))
+        abandoned = asyncio.ensure_future(self._abandoned.wait())
+        await asyncio.wait({program, abandoned}, return_when=asyncio.FIRST_COMPLETED)
+        if not program.done():
+            raise RunError("the engine is gone")
+        await program
+
+    def abandon(self) -> None:
+        """End a program whose engine is gone.
+
+        Such a program may wait for ever: for the outputs of resources whose
+        registration nobody will answer.
+        """
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._abandoned.set)
+
+
+def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    # The SDK's coroutines swallow a cancellation to clean up, and wait again while they do: each takes a few.
+    for _ in range(_CANCELLATIONS):
+        tasks = asyncio.all_tasks(loop)
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks, timeout=0.1))
 
 
 def _told(error: Exception) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -172,16 +174,30 @@ class Killer:
     """Kills the CLI with all that it started, at the first event of a kind about a type of resource."""
 
     def __init__(self, kind: str, moment: str) -> None:
-        self._kind, self._moment, self.fired = kind, moment, False
+        self._kind, self._moment, self._fired = kind, moment, threading.Event()
+
+    @property
+    def fired(self) -> bool:
+        return self._fired.is_set()
+
+    def hold(self, program: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """A program that does not return before the kill, so that the engine cannot be done before it."""
+
+        async def held() -> None:
+            program()
+            await asyncio.to_thread(self._fired.wait, 120)
+
+        return held
 
     def __call__(self, event: EngineEvent) -> None:
         step = event.resource_pre_event if self._moment == "before" else event.res_outputs_event
         if self.fired or step is None or not step.metadata.type.endswith(self._kind):
             return
-        self.fired = True
         for leader in cli_processes():
             for pid in session_members(leader):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._fired.set()
 
 
 @pytest.fixture

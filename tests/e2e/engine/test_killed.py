@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +26,41 @@ from provisioner.settings import Settings
 if TYPE_CHECKING:
     from conftest import Backend, Cluster, Killer, Service
 
-# A server of its own, which ends its engine and itself in the middle of an operation.
+# A server of its own, which ends its engine, and itself too if told so, in the middle of an operation.
 SERVER = """
-import os, signal, sys
+import asyncio, os, signal, sys
 from pathlib import Path
-import pulumi
 from provisioner.engine import Engine
 from provisioner.engine.process import session_members
+from provisioner.errors import TransientError
 from provisioner.settings import Settings
 
-def program():
-    class Part(pulumi.ComponentResource):
-        pass
-    Part("test:index:Part", "part", {})
-    everyone = {int(p) for entry in Path("/proc/self/task").iterdir() for p in (entry / "children").read_text().split()}
-    for leader in everyone:
-        for pid in session_members(leader):
-            if KILL_ENGINE:
-                os.kill(pid, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+stack, engine_dies, server_dies = sys.argv[1], "engine" in sys.argv, "server" in sys.argv
 
-KILL_ENGINE = sys.argv[2] == "with-engine"
-Engine(Settings()).stack(sys.argv[1]).up(program)
+async def program():
+    tasks = Path("/proc/self/task").iterdir()
+    leaders = {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    for pid in [member for leader in leaders for member in session_members(leader)]:
+        if engine_dies:
+            os.kill(pid, signal.SIGKILL)
+    if server_dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await asyncio.Event().wait()
+
+try:
+    Engine(Settings()).stack(stack).up(program)
+except TransientError as error:
+    print(error.reason)
 """
+
+
+def serve(service: Service, settings: Settings, *dies: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) | {
+        "PROVISIONER_BACKEND": settings.backend,
+        "PROVISIONER_PASSPHRASE_FILE": str(settings.passphrase_file),
+    }
+    command = [sys.executable, "-c", SERVER, service.identity.stack, *dies]
+    return subprocess.run(command, env=environment, timeout=120, stdout=subprocess.PIPE, text=True)
 
 
 def locks(service: Service) -> list[Any]:
@@ -58,8 +72,9 @@ def locks(service: Service) -> list[Any]:
 def test_killed_in_the_middle_of_a_create(
     service: Service, cluster: Cluster, killer: type[Killer], kind: str, moment: str
 ) -> None:
+    kill = killer(f":{kind}", moment)
     with pytest.raises(TransientError, match="ended by signal 9") as caught:
-        service.stack.up(service.program(), on_event=killer(f":{kind}", moment))
+        service.stack.up(kill.hold(service.program()), on_event=kill)
     assert caught.value.reason == "EngineKilled"
     assert locks(service) == []
 
@@ -78,44 +93,55 @@ def test_killed_in_the_middle_of_a_create(
 @pytest.mark.parametrize("kind", ["Service", "StatefulSet"])
 def test_killed_in_the_middle_of_a_destroy(service: Service, cluster: Cluster, killer: type[Killer], kind: str) -> None:
     service.stack.up(service.program())
-    with pytest.raises(TransientError, match="ended by signal 9"):
-        service.stack.destroy(on_event=killer(f":{kind}", "before"))
+    kill = killer(f":{kind}", "before")
+    # Nothing can hold a destroy: it may have been done when the signal came, and what counts is what is left.
+    with suppress(TransientError):
+        service.stack.destroy(on_event=kill)
+    assert kill.fired
     assert locks(service) == []
     service.stack.destroy()
     assert cluster.uids(service.identity) == {}
     assert not service.stack.exists()
 
 
-@pytest.mark.parametrize("victim", ["with-engine", "alone"])
-def test_the_server_itself_is_killed(
-    service: Service, settings: Settings, wait: Callable[..., Any], victim: str
-) -> None:
-    environment = dict(os.environ) | {
-        "PROVISIONER_BACKEND": settings.backend,
-        "PROVISIONER_PASSPHRASE_FILE": str(settings.passphrase_file),
-    }
-    command = [sys.executable, "-c", SERVER, service.identity.stack, victim]
-    assert subprocess.run(command, env=environment, timeout=120).returncode == -signal.SIGKILL
+def export_one() -> None:
+    pulumi.export("x", 1)
 
-    def program() -> None:
-        pulumi.export("x", 1)
 
-    if victim == "with-engine":
-        # The holder of the lock is dead: nobody has to wait.
-        assert len(locks(service)) == 1
-        assert service.stack.up(program).outputs == {"x": 1}
-        return
+def test_the_server_and_its_engine_are_killed(service: Service, settings: Settings) -> None:
+    assert serve(service, settings, "engine", "server").returncode == -signal.SIGKILL
+    # The holder of the lock is dead: nobody has to wait.
+    assert len(locks(service)) == 1
+    assert service.stack.up(export_one).outputs == {"x": 1}
 
-    # The engine lives on until it misses its program. While it does, its lock counts.
+
+def test_the_server_alone_is_killed(service: Service, settings: Settings, wait: Callable[..., Any]) -> None:
+    assert serve(service, settings, "server").returncode == -signal.SIGKILL
+
     def up() -> Any:
+        # The engine lives on until it misses its program. While it does, its lock counts.
         try:
-            return service.stack.up(program)
+            return service.stack.up(export_one)
         except TransientError as error:
             if error.reason != "StackLocked":
                 raise
             return None
 
     assert wait(up, 120).outputs == {"x": 1}
+
+
+def test_a_server_whose_engine_was_killed_can_end(service: Service, settings: Settings) -> None:
+    ended = serve(service, settings, "engine")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "EngineKilled")
+
+
+def test_no_program_outlives_its_engine(service: Service, killer: type[Killer], wait: Callable[..., Any]) -> None:
+    async def waits_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TransientError, match="ended by signal 9"):
+        service.stack.up(waits_for_ever, on_event=killer(":Stack", "before"))
+    wait(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("engine-")])
 
 
 class Pending:
