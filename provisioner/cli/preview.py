@@ -69,7 +69,7 @@ def plan_of(session: Session, request: ServiceRequest) -> Plan:
     check_names(session.cluster.foreign(request.identity))
     stack = session.engine.stack(request.stack)
     summary = stack.preview(session.operations.program(request))
-    return plan(recorded(checkpoint), checkpoint, request, summary)
+    return plan(recorded(checkpoint), request, summary)
 
 
 def show(plans: list[Plan], output: Format) -> None:

@@ -57,6 +57,9 @@ class Change:
         op: `create`, `update`, `replace`, `delete`, `same`, `read` or `refresh`.
         fields: Paths of the properties that differ, for example
             `spec.replicas`; sorted.
+        before: What was asked for, as the provider normalized it; a secret
+            is `[secret]`. Empty for what is created.
+        after: What is asked for now, likewise. Empty for what is deleted.
     """
 
     urn: str
@@ -64,6 +67,8 @@ class Change:
     name: str
     op: str
     fields: tuple[str, ...] = ()
+    before: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    after: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         kind = self.type.rsplit(":", 1)[-1]
@@ -157,6 +162,10 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def _inputs(state: Any) -> Mapping[str, Any]:
+    return masked(state.inputs) if state is not None and isinstance(state.inputs, Mapping) else {}
+
+
 def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
     """The changes that a stream of engine events tells of.
 
@@ -166,6 +175,8 @@ def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
     operations: dict[str, str] = {}
     fields: dict[str, set[str]] = {}
     types: dict[str, str] = {}
+    before: dict[str, Mapping[str, Any]] = {}
+    after: dict[str, Mapping[str, Any]] = {}
     for step in _steps(events):
         if step.type == STACK_TYPE or step.type.startswith(_PROVIDER_TYPE):
             continue
@@ -174,9 +185,11 @@ def summarize(events: Iterable[EngineEvent]) -> ChangeSummary:
         operations[step.urn] = max(known, op, key=lambda name: _STRENGTH.get(name, 0))
         types[step.urn] = step.type
         fields.setdefault(step.urn, set()).update(_fields(step) if op in {"update", "replace"} else ())
+        before[step.urn] = _inputs(step.old) or before.get(step.urn, {})
+        after[step.urn] = _inputs(step.new) or after.get(step.urn, {})
     return ChangeSummary(
         tuple(
-            Change(urn, types[urn], urn.rsplit("::", 1)[-1], op, tuple(sorted(fields[urn])))
+            Change(urn, types[urn], urn.rsplit("::", 1)[-1], op, tuple(sorted(fields[urn])), before[urn], after[urn])
             for urn, op in operations.items()
         )
     )

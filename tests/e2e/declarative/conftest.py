@@ -85,9 +85,8 @@ class Kube:
         return self.call("POST", self.path(kind), {"metadata": {"name": name, **fields.pop("metadata", {})}, **fields})
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any], sub: str = "") -> Any:
-        return self.call(
-            "PATCH", self.path(kind, name) + sub, body, "application/merge-patch+json", fieldManager="hand"
-        )
+        path = f"{self.path(kind, name)}{sub}?fieldManager=by-hand"
+        return self.call("PATCH", path, body, "application/merge-patch+json")
 
     def delete(self, kind: str, name: str) -> None:
         self.call("DELETE", self.path(kind, name))

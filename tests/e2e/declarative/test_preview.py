@@ -147,7 +147,7 @@ def test_each_field_is_changed_in_place_or_replaced_as_the_rules_say(kube, setti
     for change in CHANGES:
         wanted = sealer.sealed(parse_spec({**spec(replicas=0, volumes=[DATA]), **change}), identity.stack)
         summary = stack.preview(program(identity, wanted, sealer))
-        found = plan(recorded(checkpoint), checkpoint, ServiceRequest(identity, wanted, 0.0), summary)
+        found = plan(recorded(checkpoint), ServiceRequest(identity, wanted, 0.0), summary)
         actions = {(item.kind, item.action) for item in found.changes}
         told = [item.op for item in summary.changed if item.type.endswith(":StatefulSet")]
         needed = bool(replacements(base, wanted))
