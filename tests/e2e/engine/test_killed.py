@@ -132,7 +132,8 @@ def test_the_server_alone_is_killed(service: Service, settings: Settings, wait: 
 
 def test_a_server_whose_engine_was_killed_can_end(service: Service, settings: Settings) -> None:
     ended = serve(service, settings, "engine")
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "EngineKilled")
+    assert ended.returncode == 0
+    assert "EngineKilled" in ended.stdout.splitlines()
 
 
 def test_no_program_outlives_its_engine(service: Service, killer: type[Killer], wait: Callable[..., Any]) -> None:
