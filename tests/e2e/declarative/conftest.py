@@ -230,18 +230,6 @@ def apply(run: Run, spec: Callable[..., dict[str, Any]], file: Callable[..., str
     return apply
 
 
-def contents(folder: Path) -> str:
-    """All that stands in the files of a folder, also in compressed ones."""
-    import gzip
-
-    texts = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            data = path.read_bytes()
-            texts.append((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode(errors="replace"))
-    return "\n".join(texts)
-
-
 @pytest.fixture
 def backend(settings: Settings) -> Path:
     return Path(settings.backend.removeprefix("file://"))
