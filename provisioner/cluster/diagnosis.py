@@ -100,9 +100,9 @@ def _is_final(finding: Finding, facts: Facts, graces: Mapping[str, float]) -> bo
     return finding.since is not None and (facts.now - finding.since).total_seconds() >= grace
 
 
-def _order(item: tuple[Finding, bool]) -> tuple[bool, int, datetime, str, str]:
+def _order(item: tuple[Finding, bool]) -> tuple[bool, int, datetime, str, str, str]:
     finding, final = item
-    return not final, _RANK[finding.reason], finding.since or _END, finding.subject, finding.summary
+    return not final, _RANK[finding.reason], finding.since or _END, finding.subject, finding.summary, finding.detail
 
 
 def _unreachable(snapshot: Snapshot, known: str) -> Finding:

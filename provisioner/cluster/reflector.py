@@ -30,7 +30,7 @@ from provisioner.cluster.store import Object
 from provisioner.cluster.transport import JSON, ExpiredError, ThrottledError, Transport, error_from_status
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
-PAGE = 500
+PAGE = 250
 Item: TypeAlias = Object | Event | Namespace
 _HINT = "it is taken up again from where it was"
 _log = structlog.get_logger(__name__)
@@ -108,17 +108,23 @@ class Health:
     problem: ProvisionerError | None
 
 
-class _Delay:
-    """Exponential backoff with full jitter."""
+class Backoff:
+    """Delays that double up to a bound, each shortened by chance so that not all come at once.
+
+    Args:
+        timing: First and longest delay.
+    """
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._failures = 0
 
     def reset(self) -> None:
+        """Begin again with the first delay."""
         self._failures = 0
 
     def next(self) -> float:
+        """The next delay, in seconds."""
         ceiling = min(self._timing.longest_delay, self._timing.first_delay * 2.0 ** min(self._failures, 16))
         self._failures += 1
         return random.uniform(ceiling / 2, ceiling)  # noqa: S311 (jitter, not a secret)
@@ -180,7 +186,7 @@ class Reflector:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        delay = _Delay(self._timing)
+        delay = Backoff(self._timing)
         while not self._stopping.is_set():
             try:
                 # After a loss of contact that made the cache stale, only a list makes it fresh again.
@@ -201,7 +207,7 @@ class Reflector:
                 self._pause(delay, TransientError(f"{type(error).__name__}: {error}", reason="Fault"), "fault")
         self._health = replace(self._health, connected=False)
 
-    def _pause(self, delay: _Delay, error: ProvisionerError | None, cause: str) -> None:
+    def _pause(self, delay: Backoff, error: ProvisionerError | None, cause: str) -> None:
         """Take note of a failure and wait before the next attempt."""
         if self._stopping.is_set():
             return

