@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flyteidl.admin.agent_pb2 import Resource
@@ -14,6 +14,7 @@ from flyteidl.core import tasks_pb2
 from flyteidl.core.execution_pb2 import TaskExecution
 
 from provisioner.cluster import ClusterClient
+from provisioner.control.operations import Operations
 from provisioner.control.reaper import remove_all
 from provisioner.control.request import ServiceRequest
 from provisioner.demo import example, training
@@ -26,9 +27,7 @@ from provisioner.engine import Engine
 from provisioner.errors import PermanentError, ProvisionerError, UsageError
 from provisioner.flyte import DataService
 from provisioner.flyte.meta import DataServiceMeta, Wanted
-from provisioner.identity import LABEL_STACK
-from provisioner.resources.component import program
-from provisioner.sealing import Sealer
+from provisioner.identity import ANNOTATION_SPEC_HASH, LABEL_STACK
 from provisioner.settings import Settings, state_home
 from provisioner.spec import parse_config
 
@@ -196,10 +195,16 @@ class Demo:
         spec = parse_config(json_format.MessageToDict(larger.custom)).spec
         if spec is None:
             raise DemoError("the example's task creates no service")
-        sealer = Sealer.of(self._settings)
-        changes = Engine(self._settings).stack(request.stack).preview(program(request.identity, spec, sealer))
-        if not changes.changed or any(change.op != "update" for change in changes.changed):
-            raise DemoError(f"scaling up is not an update in place: {changes}")
+        engine = Engine(self._settings)
+        operations = Operations(engine, ClusterClient(self._settings), self._settings)
+        changes = engine.stack(request.stack).preview(operations.program(replace(request, spec=spec)))
+        fields = {
+            field for change in changes.changed for field in change.fields if change.type.startswith("kubernetes:")
+        }
+        if fields != {"spec.replicas", f"metadata.annotations.{ANNOTATION_SPEC_HASH}"} or any(
+            change.op != "update" for change in changes.changed
+        ):
+            raise DemoError(f"scaling up is not an update of the replicas alone, in place: {changes}")
         return [f"preview: {change}" for change in changes.changed]
 
     def _delete(self, caller: Caller, meta: bytes) -> None:
