@@ -90,7 +90,21 @@ def carry_out(
         print_result(shown, output, columns=columns)
     else:
         print_result(rows, output)
+    _tell_dropped(session, requests)
     return _conclude(requests, statuses, wait=wait)
+
+
+def _tell_dropped(session: Session, requests: Sequence[ServiceRequest]) -> None:
+    from provisioner.control.dropped import dropped
+
+    for request in requests:
+        identity = request.identity
+        # Only a specification that says so is worth a question.
+        if request.spec.max_unavailable is not None:
+            for sentence in dropped(
+                request.spec, session.live.get("StatefulSet", identity.namespace, identity.service)
+            ):
+                note(f"note: {identity.service}: {sentence}")
 
 
 def _check(session: Session, requests: Sequence[ServiceRequest]) -> None:
