@@ -267,6 +267,6 @@ def _log_outcome(outcome: Outcome) -> None:
     decision = outcome.decision
     bound = _log.bind(stack_name=decision.stack, action=decision.action.value, result=outcome.result.value)
     if outcome.result is Result.FAILED:
-        bound.error("removal failed", error=outcome.message)
+        bound.error("action failed", error=outcome.message)
     else:
         bound.info("carried out", message=outcome.message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.cluster.api import STATEFULSETS
+from provisioner.cluster.api import PODS, STATEFULSETS
 from provisioner.identity import Origin
 from provisioner.janitor.decision import Action, Verdict
 from provisioner.janitor.outcome import Completion, Result
@@ -59,6 +59,19 @@ def test_each_protection_holds_and_is_reported_until_it_is_taken_away(lab: Any, 
 
     assert all(lab.uids(orphan).values())
     assert look() == ("Remove", "OwnerEnded")
+    assert lab.gone(orphan)
+
+
+def test_the_lock_of_a_pod_counts_for_as_long_as_the_pod_is_there(lab: Any, orphan: Any, janitor: Any) -> None:
+    own = {**AT_ONCE, "lock_pods": f"{lab.namespace}/agent-"}
+    body = {"metadata": {"name": "agent-a"}, "spec": {"containers": [{"name": "c", "image": "127.0.0.1:5999/a:1"}]}}
+    lab.call("create", PODS, body=body)
+    lab.lock(orphan, pid=1, host="agent-a")
+    assert only(janitor(hours=1, **own).sweep(dry_run=True)) == ("Keep", "OperationRunning")
+    # Without the setting nothing can be said about another machine.
+    assert only(janitor(hours=1, **AT_ONCE).sweep(dry_run=True)) == ("Keep", "LockHolderUnknown")
+    lab.call("delete", PODS, "agent-a", {"gracePeriodSeconds": 0})
+    assert janitor(hours=1, **own).sweep().completion is Completion.COMPLETE
     assert lab.gone(orphan)
 
 
