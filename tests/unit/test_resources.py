@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pulumi
@@ -72,7 +74,17 @@ def contains(actual: Any, wanted: Any) -> bool:
 
 
 @pytest.fixture
-def registered() -> dict[str, Any]:
+def loop() -> Iterator[None]:
+    """An event loop in this thread: the engine's mocks need one, and a test before may have taken it away."""
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield
+    asyncio.set_event_loop(None)
+    made.close()
+
+
+@pytest.fixture
+def registered(loop: None) -> dict[str, Any]:
     recorder = Recorder()
     pulumi.runtime.set_mocks(recorder, project="data-service", stack=IDENTITY.stack)
 

@@ -71,7 +71,7 @@ def record(settings: Settings) -> Callable[[], list[Path]]:
     from pathlib import Path
 
     def files() -> list[Path]:
-        root = Path(settings.backend.removeprefix("file://"))
+        root = Path(settings.backend.removeprefix("file://")) / ".pulumi"
         return [path for path in root.rglob("*") if path.is_file() and path.name != "meta.yaml"]
 
     return files
