@@ -49,7 +49,8 @@ def stderr() -> Console:
 
 def note(message: str) -> None:
     """Print one line about what is being done, to stderr."""
-    stderr().print(Text(message))
+    # Never broken: what is one line here is one line in a log, or for grep.
+    stderr().print(Text(message), soft_wrap=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
