@@ -323,7 +323,8 @@ def flyte(lab: Lab) -> Flyte:
             raise
 
     def served() -> bool:
-        with suppress(NotFoundError):
+        # First the type is not known, then its storage is being set up.
+        with suppress(ProvisionerError):
             lab.call("list", WORKFLOWS)
             return True
         return False
