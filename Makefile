@@ -9,10 +9,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup toolchain demo test unit lint format docs bench requirements clean
+.PHONY: help setup toolchain demo test e2e unit lint format docs bench requirements clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## virtual environment with all dependencies, in .venv
 
@@ -26,8 +26,11 @@ toolchain: $(READY) ## engine and cluster binaries, in the user's cache
 demo: toolchain ## a graph store, a training job and their removal, on a local cluster
 	@$(BIN)/provisioner demo
 
-test: toolchain ## all tests, on a real API server, kubelet and Pulumi engine
-	@$(BIN)/pytest tests/unit tests/e2e
+test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
+	@$(BIN)/pytest tests/unit $(addprefix tests/e2e/,path engine flyte registry sandbox toolchain)
+
+e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands, faults and janitor
+	@$(BIN)/pytest tests/e2e
 
 unit: $(READY) ## the tests that need no cluster
 	@$(BIN)/pytest tests/unit
@@ -44,6 +47,7 @@ format: $(READY) ## format the code
 
 bench: toolchain ## figures for docs/performance.md
 	@$(BIN)/python tests/bench/registry_bench.py
+	@$(BIN)/python tests/bench/listing_bench.py
 
 docs: $(READY) ## the references in docs/ that are made from the code
 	@$(BIN)/provisioner schema --markdown > docs/spec.md

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +16,27 @@ from provisioner.cli.output import Exit, note
 
 if TYPE_CHECKING:
     from provisioner.flyte.server import Addresses
+    from provisioner.settings import Settings
+
+
+@contextmanager
+def _janitor(settings: Settings, interval: float | None) -> Iterator[None]:
+    """A janitor beside the server, which sweeps while this replica is the elected one."""
+    if interval is None:
+        yield
+        return
+    from provisioner.janitor import settings as own
+    from provisioner.janitor.janitor import Janitor
+
+    janitor, stop = Janitor(settings, own.load()), threading.Event()
+    thread = threading.Thread(target=janitor.run_forever, args=(interval, stop), name="janitor")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        janitor.close()
 
 
 def serve(
@@ -26,6 +50,10 @@ def serve(
     ] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write the addresses here, as JSON, once both ports are open.")
+    ] = None,
+    gc_interval: Annotated[
+        float | None,
+        typer.Option(min=1, help="Sweep every so many seconds in one elected replica; no janitor when not given."),
     ] = None,
 ) -> int:
     """Serve Flyte: the connector over gRPC, health and Prometheus metrics, until SIGTERM."""
@@ -45,7 +73,8 @@ def serve(
             beside.replace(ready_file)
 
     try:
-        clean = run(settings, announce)
+        with _janitor(settings, gc_interval):
+            clean = run(settings, announce)
     finally:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
