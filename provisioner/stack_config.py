@@ -24,7 +24,7 @@ import pulumi
 from pydantic import SecretStr
 
 from provisioner import settings
-from provisioner.errors import Problem, SpecError, UsageError
+from provisioner.errors import Problem, ProvisionerError, SpecError, UsageError
 from provisioner.identity import Identity, Origin, for_name
 from provisioner.passphrase import passphrase, read_passphrase
 from provisioner.resources.component import program
@@ -147,23 +147,37 @@ def _passphrase() -> SecretStr:
     return passphrase(settings.load())
 
 
+def _root() -> Path:
+    """The folder with Pulumi.yaml; not every language host tells it."""
+    told = pulumi.runtime.get_root_directory()
+    if told:
+        return Path(told)
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "Pulumi.yaml").is_file()), here)
+
+
 def program_from_config() -> None:
     """Register the service that the stack's configuration describes.
 
     Raises:
-        SpecError: The configuration is not valid; every problem is named.
-        ProvisionerError: A file or a secret of it cannot be read.
+        RunError: The configuration is not valid, with every problem in it; or
+            a file or a secret of it cannot be read. Pulumi shows it without a
+            traceback.
     """
     values = pulumi.Config("data-service")
-    config = StackConfig(
-        stack=pulumi.get_stack(),
-        name=values.get("name") or None,
-        namespace=values.get("namespace") or None,
-        identity=values.get_object("identity"),
-        origin=values.get_object("origin"),
-        spec=values.get_object("spec"),
-        file=values.get("file") or None,
-    )
-    identity, spec = service(config, Path(pulumi.runtime.get_root_directory()), settings.load())
-    sealer = Sealer(_passphrase)
-    program(identity, sealer.sealed(spec, identity.stack), sealer, origin(config))()
+    try:
+        config = StackConfig(
+            stack=pulumi.get_stack(),
+            name=values.get("name") or None,
+            namespace=values.get("namespace") or None,
+            identity=values.get_object("identity"),
+            origin=values.get_object("origin"),
+            spec=values.get_object("spec"),
+            file=values.get("file") or None,
+        )
+        identity, spec = service(config, _root(), settings.load())
+        sealer = Sealer(_passphrase)
+        run = program(identity, sealer.sealed(spec, identity.stack), sealer, origin(config))
+    except ProvisionerError as error:
+        raise pulumi.RunError(f"{error.message}\nhint: {error.hint}" if error.hint else error.message) from error
+    run()

@@ -1,9 +1,9 @@
 """Every field lands on the objects and works: what the pods are is what the specification says."""
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 SERVE = "httpd -f -p 9000"
+MERGE = "application/merge-patch+json"
 
 
 def test_what_a_replica_runs_and_sees(run, kube, apply):
@@ -37,7 +37,6 @@ def test_what_a_replica_runs_and_sees(run, kube, apply):
     assert (pod["serviceAccountName"], pod["terminationGracePeriodSeconds"]) == ("reader", 3)
     seen = kube.exec("graph-1", 'echo "$LITERAL/$SHARDS/$DATA_SERVICE_NAME/$DATA_SERVICE_REPLICA"')
     assert seen == "$(HOME) $HOME/2/graph/1\n"
-    assert "memory" in kube.exec("graph-1", "cat /proc/self/cgroup; ls /sys/fs/cgroup")
 
     ports = kube.get("Service", "graph")["spec"]["ports"]
     assert [(port["name"], port["port"], port["protocol"]) for port in ports] == [
@@ -144,7 +143,7 @@ def test_node_selector_and_toleration_place_the_replicas(run, kube, apply, sandb
     node = f"/api/v1/nodes/{hollow}"
     taint = {"key": "only", "value": kube.namespace, "effect": "NoSchedule"}
     changes = {"metadata": {"labels": {"placed": kube.namespace}}, "spec": {"taints": [taint]}}
-    kube.call("PATCH", node, changes, "application/merge-patch+json")
+    kube.call("PATCH", node, changes, MERGE)
     placed = {
         "nodeSelector": {"placed": kube.namespace},
         "affinity": {
@@ -172,9 +171,6 @@ def test_node_selector_and_toleration_place_the_replicas(run, kube, apply, sandb
         kube.call("PATCH", node, {"metadata": {"labels": {"placed": None}}, "spec": {"taints": None}}, MERGE)
 
 
-MERGE = "application/merge-patch+json"
-
-
 def test_a_quota_holds_the_third_replica_back_and_scaling_down_works(run, kube, apply, until):
     quota = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "2"}}}
     kube.call("POST", f"/api/v1/namespaces/{kube.namespace}/resourcequotas", quota)
@@ -190,5 +186,3 @@ def test_names_that_kubernetes_could_not_carry_are_refused_at_the_door(run, kube
     long = run("apply", "-f", file(spec(), name="a" * 57))
     assert (long.code, "metadata.name" in long.err) == (2, True)
     assert run("apply", "--no-wait", "-f", file(spec(), name="a" * 52)).code == 0
-    with pytest.raises(ApiException):
-        kube.create("Service", "Not_A_Name", spec={})
