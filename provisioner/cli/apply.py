@@ -203,6 +203,7 @@ def counted(changes: Sequence[str]) -> str:
 
 
 def _conclude(requests: Sequence[ServiceRequest], statuses: dict[str, Status], *, wait: bool) -> int:
+    from provisioner.control.admission import REFUSALS
     from provisioner.control.status import Phase
 
     code = Exit.DONE
@@ -210,7 +211,7 @@ def _conclude(requests: Sequence[ServiceRequest], statuses: dict[str, Status], *
         status, name = statuses[request.stack], request.identity.service
         if status.phase is Phase.FAILED:
             print_problem(f"{name}: {status.reason}: {status.message}", status.hint)
-            code = Exit.REFUSED if status.reason in ("NotOurs", "OldVolumes", "ReplacementNeeded") else Exit.FAILED
+            code = Exit.REFUSED if status.reason in REFUSALS else Exit.FAILED
         elif wait and status.phase is not Phase.READY and code is Exit.DONE:
             begun = status.phase is Phase.STARTING
             hint = f"it goes on by itself: see `provisioner status {name}`" if begun else "apply it again to go on"

@@ -13,6 +13,8 @@ from provisioner.errors import RefusedError
 from provisioner.replacement import lost_volumes, replacements
 from provisioner.spec import DataServiceSpec
 
+REFUSALS = frozenset({"NotOurs", "OldVolumes", "OtherCluster", "ReplacementNeeded"})
+"""Reasons of the errors of this module: the request is well formed, and must not be carried out."""
 _SHOWN = 5
 
 
