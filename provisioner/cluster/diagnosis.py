@@ -93,7 +93,7 @@ def _is_outdated(facts: Facts, pod: Pod) -> bool:
 
 def _is_final(finding: Finding, facts: Facts, graces: Mapping[str, float]) -> bool:
     grace = graces.get(finding.reason)
-    if grace is None or finding.passing or not facts.snapshot.fresh:
+    if grace is None or finding.passing:
         return False
     if finding.certain:
         return True

@@ -40,7 +40,7 @@ def _rollout(found: StatefulSet, wanted: int, digest: str) -> str:
         (found.current_replicas > wanted, f"{found.current_replicas - wanted} pods are still to be removed"),
         (found.current_replicas < wanted, f"{found.current_replicas} of {wanted} pods were made"),
         (found.updated_replicas < wanted, f"{found.updated_replicas} of {wanted} pods are of the new revision"),
-        (found.ready_replicas != wanted, f"{min(found.ready_replicas, wanted)} of {wanted} replicas are ready"),
+        (found.ready_replicas > wanted, f"{found.ready_replicas - wanted} replicas too many are ready"),
         (wanted > 0 and revisions_differ, "the rollout is not completed yet"),
     )
     return next((message for failed, message in checks if failed), "")

@@ -108,6 +108,7 @@ def test_a_recorded_fault_is_named_with_its_cause(name: str) -> None:
     for text in named:
         assert text in diagnosis.summary
     assert "\n" not in diagnosis.summary
+    assert "failed error" not in diagnosis.summary  # the wrapping of the controller tells nobody anything
     assert len(diagnosis.summary) <= 640
     assert diagnosis.hint
     assert diagnosis.since is not None
@@ -241,6 +242,13 @@ def test_of_several_causes_the_final_one_wins_and_then_the_most_exact() -> None:
     overruled = both.after(24 * 3600, graces={"Unschedulable": 0.0})
     assert overruled is not None
     assert (overruled.reason, overruled.final) == ("Unschedulable", True)
+
+
+def test_a_refusal_of_a_pod_that_exists_by_now_is_over() -> None:
+    case = record("quota")
+    assert [pod.name for pod in case.snapshot.pods] == ["store-0", "store-2"]
+    made = replace(case.snapshot.pods[0], name="store-1")
+    assert replace(case, snapshot=replace(case.snapshot, pods=(made, case.snapshot.pods[1]))).after() is None
 
 
 def test_the_graces_can_be_set() -> None:

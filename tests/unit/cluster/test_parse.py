@@ -164,6 +164,11 @@ def test_times_always_have_a_zone(document: dict[str, str]) -> None:
     assert all(time is None or time.tzinfo is not None for time in (event.first, event.last))
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "2026-13-01", "soon", ""])
+def test_a_time_that_is_none_counts_as_absent(text: str) -> None:
+    assert parse.pod({"metadata": {"creationTimestamp": text}}).created is None
+
+
 def test_a_message_is_cut_to_a_bounded_length() -> None:
     assert len(parse.pod({"status": {"message": "x" * 100_000}}).message) == parse.MESSAGE_LENGTH
 

@@ -82,6 +82,7 @@ VIOLATIONS = {
     "revision unknown": (lambda s: changed(s, current_revision="", update_revision=""), "not completed"),
     "old revision left": (lambda s: changed(s, updated_replicas=2), "2 of 3 pods are of the new revision"),
     "counter says not ready": (lambda s: changed(s, ready_replicas=2), "2 of 3 replicas are ready"),
+    "counter says too many": (lambda s: changed(s, ready_replicas=4), "1 replicas too many are ready"),
     "pod says not ready": (lambda s: first_pod(s, ready=False), "2 of 3 replicas are ready"),
     "pod goes": (lambda s: first_pod(s, deleted=NOW), "2 of 3 replicas are ready"),
     "pod of another revision": (lambda s: first_pod(s, revision="store-z"), "2 of 3 replicas are ready"),
