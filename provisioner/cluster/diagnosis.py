@@ -82,7 +82,7 @@ def _is_current(facts: Facts) -> bool:
     if found is None or found.deleted is not None:
         return True
     seen = found.generation <= 1 or found.observed_generation >= found.generation
-    return seen and found.digest == facts.spec.digest()
+    return seen and found.digest == facts.digest
 
 
 def _is_outdated(facts: Facts, pod: Pod) -> bool:
@@ -117,6 +117,7 @@ def diagnose(
     logs: Mapping[str, str] = _NOTHING,
     *,
     graces: Mapping[str, float] = GRACES,
+    digest: str | None = None,
 ) -> Diagnosis | None:
     """The most important reason why a service is not ready.
 
@@ -128,11 +129,14 @@ def diagnose(
             diagnosis of the same state asked for (`wants_logs`).
         graces: Seconds after which each reason is final; a reason that is
             absent never is.
+        digest: Hash of the specification that was applied; by default that
+            of `spec`. They differ when replicas are counted as somebody else
+            scaled them.
 
     Returns:
         None when nothing is known to be wrong: it is ready, or simply starting.
     """
-    facts = Facts(snapshot, spec, now, logs)
+    facts = Facts(snapshot, spec, now, logs, spec.digest() if digest is None else digest)
     found = [(finding, _is_final(finding, facts, graces)) for finding in _findings(facts)]
     if not snapshot.fresh:
         known = min(found, key=_order)[0].summary if found else ""

@@ -50,12 +50,14 @@ class Facts:
         spec: What is wanted.
         now: The time, with a time zone.
         logs: Last lines of logs that were fetched, by pod name.
+        digest: Hash of the specification, as the StatefulSet's annotation holds it.
     """
 
     snapshot: Snapshot
     spec: DataServiceSpec
     now: datetime
     logs: Mapping[str, str]
+    digest: str
 
     def events(self, item: Pod | Claim | StatefulSet, *reasons: str) -> list[Event]:
         """The events about this very object with one of some reasons, the newest last."""

@@ -48,7 +48,7 @@ def test_an_api_server_that_dies_and_returns(
     answer = judged(served, lab, spec())
     assert not answer.done
     assert "no word about" in answer.message
-    assert any("refused" in problem for problem in served.problems())
+    eventually(lambda: any("refused" in problem for problem in served.problems()), "the cause")
     # Meanwhile the service goes away: the cache may not believe in it afterwards.
     lab.delete(STATEFULSETS, "store")
     proxy.up()

@@ -266,6 +266,14 @@ def test_a_fault_of_the_former_specification_is_not_held_against_its_repair() ->
     assert diagnosis.level == "warning"
 
 
+def test_a_service_that_somebody_scaled_is_still_of_its_specification() -> None:
+    case = record("crash")
+    scaled = replace(case, spec=case.spec.model_copy(update={"replicas": 7}))
+    diagnosis = scaled.after(3600, digest=case.spec.digest())
+    assert diagnosis is not None
+    assert diagnosis.final
+
+
 def test_the_event_of_an_earlier_pod_of_the_same_name_counts_only_as_its_eviction() -> None:
     case = record("starting")
     (pod,) = case.snapshot.pods
