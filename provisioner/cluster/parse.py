@@ -34,14 +34,15 @@ _HEALTHY = {"DisruptionTarget": "False", "PodResizePending": "False", "PodResize
 
 def mapping(value: Any, key: str) -> Mapping[str, Any]:
     """The mapping that stands under a key; an empty one otherwise."""
-    found = value.get(key) if isinstance(value, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    # `dict` and not `Mapping`: what json.loads gives, and four times as fast to tell.
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def items(value: Any, key: str) -> list[Mapping[str, Any]]:
     """The mappings of the list that stands under a key."""
-    found = value.get(key) if isinstance(value, Mapping) else None
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    found = value.get(key) if isinstance(value, dict) else None
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
@@ -127,7 +128,7 @@ def pod(document: Mapping[str, Any]) -> Pod:
     images = {
         text(item, "name"): word(item, "image") for key in ("initContainers", "containers") for item in items(spec, key)
     }
-    conditions = [_condition(item) for item in items(status, "conditions")]
+    conditions = items(status, "conditions")
     containers = [_container(item, images, init=True) for item in items(status, "initContainerStatuses")]
     containers += [_container(item, images, init=False) for item in items(status, "containerStatuses")]
     return Pod(
@@ -140,10 +141,12 @@ def pod(document: Mapping[str, Any]) -> Pod:
         phase=word(status, "phase"),
         reason=word(status, "reason"),
         message=text(status, "message"),
-        ready=any(condition.type == "Ready" and condition.status == "True" for condition in conditions),
+        ready=any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions),
         created=time(metadata, "creationTimestamp"),
         deleted=time(metadata, "deletionTimestamp"),
-        conditions=tuple(item for item in conditions if item.status != _HEALTHY.get(item.type, "True")),
+        conditions=tuple(
+            _condition(item) for item in conditions if text(item, "status") != _HEALTHY.get(text(item, "type"), "True")
+        ),
         containers=tuple(containers),
     )
 
