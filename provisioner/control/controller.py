@@ -190,7 +190,7 @@ class Controller:
         return derive_cluster(
             seen,
             readiness=readiness(snapshot, seen.spec, request.spec.digest()),
-            diagnosis=self._diagnose(seen, snapshot, self._clock()),
+            diagnosis=self._diagnose(seen, snapshot, self._clock(), request.spec.digest()),
             fresh=snapshot.fresh,
             late=False,
         )
@@ -218,16 +218,17 @@ class Controller:
             seen,
             view,
             readiness=readiness(snapshot, seen.spec, request.spec.digest()),
-            diagnosis=self._diagnose(seen, snapshot, now),
+            diagnosis=self._diagnose(seen, snapshot, now, request.spec.digest()),
             fresh=snapshot.fresh,
             now=now,
         )
         self._sweep_memory(now)
         return self._fail(request, status) if status.phase is Phase.FAILED else status
 
-    def _diagnose(self, request: ServiceRequest, snapshot: Snapshot, now: float) -> Diagnosis | None:
+    def _diagnose(self, request: ServiceRequest, snapshot: Snapshot, now: float, digest: str) -> Diagnosis | None:
         at = datetime.fromtimestamp(now, UTC)
-        found = diagnose(snapshot, request.spec, at, self._last_words.of(request.stack))
+        # The objects carry the hash of what was applied, also where somebody scaled them since.
+        found = diagnose(snapshot, request.spec, at, self._last_words.of(request.stack), digest=digest)
         if found is None or found.wants_logs is None:
             return found
         # The verdict waits for the lines that explain it: one poll, not more.
