@@ -71,6 +71,10 @@ class Cluster:
                 found[kind] = items[0].metadata.uid
         return found
 
+    def gone(self, identity: Identity) -> bool:
+        """Wait until nothing carries the stack's label: a deletion in the foreground ends after the destroy."""
+        return bool(wait_for(lambda: not self.uids(identity)))
+
     def replicas(self, identity: Identity) -> int:
         found = self.apps.read_namespaced_stateful_set(identity.service, identity.namespace)
         return int(found.spec.replicas)

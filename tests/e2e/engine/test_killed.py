@@ -87,7 +87,7 @@ def test_killed_in_the_middle_of_a_create(
     assert service.stack.up(service.program()).changes.changed == ()
     assert cluster.uids(service.identity) == before
     service.stack.destroy()
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
 
 
 @pytest.mark.parametrize("kind", ["Service", "StatefulSet"])
@@ -100,7 +100,7 @@ def test_killed_in_the_middle_of_a_destroy(service: Service, cluster: Cluster, k
     assert kill.fired
     assert locks(service) == []
     service.stack.destroy()
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
     assert not service.stack.exists()
 
 
@@ -171,7 +171,7 @@ def test_a_create_that_nobody_recorded_is_destroyed(service: Service, cluster: C
     service.stack.up(service.program())
     Pending(service, backend)
     service.stack.destroy()
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
 
 
 def test_a_create_that_did_not_happen_is_made(service: Service, cluster: Cluster, backend: Backend) -> None:
@@ -235,7 +235,7 @@ def test_a_cluster_that_is_away_keeps_the_record(service: Service, cluster: Clus
     assert len(checkpoint.objects) == 2
     assert locks(service) == []
     service.stack.destroy()
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
 
 
 def test_cancelled_gently(service: Service, cluster: Cluster) -> None:
@@ -321,7 +321,7 @@ def test_a_checkpoint_cut_short(service: Service, cluster: Cluster, backend: Bac
     for damaged in (path, Path(f"{path}.bak")):
         damaged.write_bytes(b"")
     service.stack.destroy()
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
 
 
 def test_a_record_beyond_repair(service: Service, cluster: Cluster, backend: Backend) -> None:

@@ -48,7 +48,7 @@ def test_a_life_costs_the_processes_that_were_promised(
 
     service.stack.destroy()
     assert processes() == ["destroy --remove"]
-    assert cluster.uids(service.identity) == {}
+    assert cluster.gone(service.identity)
     service.stack.destroy()
     assert not service.stack.exists()
     assert processes() == []

@@ -52,8 +52,10 @@ class Project:
         self.write("__main__.py", PROGRAM)
         self.write("pieces.py", PIECES)
         self.environment = {
-            **{key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"},
+            **os.environ,
             **toolchain.environment(),
+            # The one that is active, whichever installation wrote the launcher.
+            "VIRTUAL_ENV": sys.prefix,
             "PULUMI_BACKEND_URL": f"file://{root / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
