@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # Seconds within which the cluster must show what a test waits for.
 PATIENCE = 90.0
+# Names a cluster that the run uses and leaves running, which saves a minute a run while one works on tests.
+KEPT_SANDBOX = "PROVISIONER_TESTS_SANDBOX"
 
 
 @pytest.fixture(scope="session")
@@ -22,10 +25,12 @@ def sandbox() -> Iterator[Sandbox]:
     """A real cluster: control plane, one node with kubelet and containerd, DNS."""
     from provisioner.sandbox import Sandbox
 
-    cluster = Sandbox("tests")
+    kept = os.environ.get(KEPT_SANDBOX)
+    cluster = Sandbox(kept or "tests")
     cluster.up()
     yield cluster
-    cluster.down()
+    if kept is None:
+        cluster.down()
 
 
 @pytest.fixture
