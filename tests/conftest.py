@@ -50,12 +50,8 @@ def environment(settings: Settings) -> Callable[[], dict[str, str]]:
     """The environment variables that give a process of its own these settings."""
 
     def variables() -> dict[str, str]:
-        return {
-            "PROVISIONER_BACKEND": settings.backend,
-            "PROVISIONER_PASSPHRASE_FILE": str(settings.passphrase_file),
-            "PROVISIONER_KUBECONFIG": str(settings.kubeconfig),
-            "PROVISIONER_CONTEXT": str(settings.context),
-            "PROVISIONER_WORKERS": str(settings.workers),
-        }
+        from provisioner.demo.server import environment
+
+        return environment(settings)
 
     return variables

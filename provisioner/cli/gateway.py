@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,22 +25,9 @@ from provisioner.cli.agent_options import (
     interval,
     seconds,
 )
+from provisioner.cli.listening import announced
 from provisioner.cli.output import Exit
 from provisioner.errors import UsageError
-
-if TYPE_CHECKING:
-    from provisioner.registry.server import Addresses
-
-
-def _announce(addresses: Addresses, ready_file: Path | None) -> None:
-    from dataclasses import asdict
-
-    metrics = "none" if addresses.metrics_port is None else f"{addresses.host}:{addresses.metrics_port}"
-    typer.echo(f"gRPC {addresses.host}:{addresses.port}, metrics {metrics}")
-    if ready_file is not None:
-        beside = ready_file.with_name(ready_file.name + ".new")
-        beside.write_text(json.dumps(asdict(addresses)) + "\n")
-        beside.replace(ready_file)
 
 
 def gateway(
@@ -113,11 +99,8 @@ def gateway(
         name=name,
         discovery=discovery(config, discover, discover_label, discover_namespace, cluster_domain),
     )
-    try:
-        asyncio.run(serve(options, started=lambda addresses: _announce(addresses, ready_file)))
-    finally:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+    with announced(ready_file) as announce:
+        asyncio.run(serve(options, started=announce))
     return Exit.DONE
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from provisioner.cli.listening import announced
 from provisioner.cli.output import Exit, note
 
 if TYPE_CHECKING:
-    from provisioner.flyte.server import Addresses
     from provisioner.settings import Settings
 
 
@@ -65,19 +63,8 @@ def serve(
     settings = load().model_copy(update={name: value for name, value in given.items() if value is not None})
     logs.configure(settings)
 
-    def announce(addresses: Addresses) -> None:
-        typer.echo(f"gRPC {addresses.host}:{addresses.port}, metrics {addresses.host}:{addresses.metrics_port}")
-        if ready_file is not None:
-            beside = ready_file.with_name(f"{ready_file.name}.new")
-            beside.write_text(json.dumps(asdict(addresses)) + "\n")
-            beside.replace(ready_file)
-
-    try:
-        with _janitor(settings, gc_interval):
-            clean = run(settings, announce)
-    finally:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+    with announced(ready_file) as announce, _janitor(settings, gc_interval):
+        clean = run(settings, announce)
     if clean:
         return Exit.DONE
     note("an operation was still running at the end; the next start continues it")

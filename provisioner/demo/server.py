@@ -55,7 +55,7 @@ class ServerProcess:
         command += ["--metrics-port", "0", "--ready-file", str(self._ready_file)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=os.environ | _environment(self._settings), start_new_session=True
+                command, stdout=log, stderr=log, env=os.environ | environment(self._settings), start_new_session=True
             )
         deadline = time.monotonic() + seconds
         while not self._ready_file.exists():
@@ -107,8 +107,13 @@ class ServerProcess:
         time.sleep(_POLL_SECONDS)
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    """The variables that give another process these settings; a secret goes by its file, never in clear."""
+def environment(settings: Settings) -> dict[str, str]:
+    """The variables that give another process these settings.
+
+    Args:
+        settings: Backend, passphrase and cluster; a secret goes by its file,
+            never in clear.
+    """
     values = {
         "BACKEND": settings.backend,
         "PASSPHRASE_FILE": str(settings.passphrase_file),

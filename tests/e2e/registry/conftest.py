@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -26,6 +26,15 @@ from flyteidl.core import identifier_pb2, interface_pb2, literals_pb2, tasks_pb2
 from flyteidl.service import agent_pb2_grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
+
+from provisioner.demo.server import environment
+from provisioner.engine import Engine
+from provisioner.flyte import DataServiceConfig
+from provisioner.settings import Settings
+from provisioner.spec import Port
+
+if TYPE_CHECKING:
+    from provisioner.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 # Seconds within which a process must show what a test waits for; importing flytekit takes several on a busy machine.
@@ -214,16 +223,13 @@ class Fleet:
         process = self._add(Process(command, self.folder / f"{name}.log", port, journal))
         return process.ready() if ready else process
 
-    def data_service(self) -> Process:
-        """The connector of this project."""
+    def data_service(self, settings: Settings) -> Process:
+        """The connector of this project, with a backend and a cluster behind it."""
         port = free_port()
-        command = [sys.executable, str(HERE / "agents" / "data_service.py"), str(port)]
-        return self._add(Process(command, self.folder / "data_service.log", port))
-
-    @staticmethod
-    def data_service_custom() -> dict[str, Any]:
-        """The custom part of a task that this connector takes."""
-        return {"name": "graph-store"}
+        command = [sys.executable, "-m", "provisioner", "serve", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--metrics-port", "0"]
+        log = self.folder / "data_service.log"
+        return self._add(Process(command, log, port, environment=environment(settings)))
 
     def flytekit(self) -> Process:
         """`pyflyte serve connector` with the connectors that flytekit ships."""
@@ -244,6 +250,34 @@ class Fleet:
     def end(self) -> None:
         for process in self.processes:
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def settings(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Backend and cluster of our connector; what a test leaves there is destroyed at the end."""
+    folder = tmp_path_factory.mktemp("registry")
+    found = Settings(
+        backend=f"file://{folder / 'backend'}",
+        passphrase_file=folder / "passphrase",
+        kubeconfig=sandbox.kubeconfig,
+        context=sandbox.context,
+        workers=2,
+    )
+    yield found
+    engine = Engine(found)
+    for stack in list(engine.state.stacks()):
+        engine.stack(stack).destroy()
+
+
+# A service that starts at once.
+SERVICE = DataServiceConfig(
+    name="graph-store",
+    image="localhost/busybox:sandbox",
+    command=["/bin/busybox", "nc", "-ll", "-p", "9000", "-e", "/bin/busybox", "true"],
+    ports=[Port(name="main", port=9000)],
+    replicas=1,
+    termination_grace_period_seconds=1,
+)
 
 
 @pytest.fixture
@@ -275,6 +309,8 @@ def create(
     order: str = "",
     custom: dict[str, Any] | None = None,
     texts: dict[str, str] | None = None,
+    execution: str = "",
+    attempt: int = 0,
 ) -> Any:
     """A CreateTaskRequest as the propeller sends it.
 
@@ -284,15 +320,26 @@ def create(
         order: The output prefix; what an old-style agent is told to do.
         custom: The template's custom part.
         texts: Inputs of the task.
+        execution: Name of the Flyte execution, as which the one task of each is created.
+        attempt: Which attempt of that it is, counted from 0.
     """
     literals = {
         name: literals_pb2.Literal(scalar=literals_pb2.Scalar(primitive=literals_pb2.Primitive(string_value=text)))
         for name, text in (texts or {}).items()
     }
+    found = template(task_type, version, custom, texts)
+    run = identifier_pb2.WorkflowExecutionIdentifier(project="p", domain="development", name=execution)
+    node = identifier_pb2.NodeExecutionIdentifier(node_id="n0", execution_id=run)
     return agent_pb2.CreateTaskRequest(
-        template=template(task_type, version, custom, texts),
+        template=found,
         inputs=literals_pb2.LiteralMap(literals=literals),
         output_prefix=order,
+        task_execution_metadata=agent_pb2.TaskExecutionMetadata(
+            task_execution_id=identifier_pb2.TaskExecutionIdentifier(
+                task_id=found.id, node_execution_id=node, retry_attempt=attempt
+            ),
+            namespace="default",
+        ),
     )
 
 

@@ -18,7 +18,12 @@ import pytest
 from flyteidl.core import execution_pb2
 from flyteidl.service import agent_pb2_grpc
 
-from .conftest import PATIENCE, create, delete, get, until, write_config
+from provisioner.cluster import ClusterClient
+from provisioner.cluster.api import STATEFULSETS, Call
+from provisioner.engine import Engine
+from provisioner.identity import LABEL_STACK
+
+from .conftest import PATIENCE, SERVICE, create, delete, get, until, write_config
 
 FAILED = {
     execution_pb2.TaskExecution.UNDEFINED,
@@ -33,6 +38,7 @@ PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 class Answer:
     """One GetTask that was answered."""
 
+    name: str
     task: str
     version: int
     phase: int
@@ -70,7 +76,7 @@ class Load:
         name = f"{kind.type}-{kind.version}-{number}"
         meta = await self.call(
             self.stub.CreateTask,
-            lambda attempt: create(*key, f"{name}-{attempt}", kind.custom, kind.texts),
+            lambda attempt: create(*key, f"{name}-{attempt}", kind.custom, kind.texts, name, attempt),
         )
         self.created[key] += 1
         last = False
@@ -79,10 +85,15 @@ class Load:
             began = time.monotonic()
             found = await self.call(self.stub.GetTask, lambda _: get(*key, meta.resource_meta))
             resource = found.resource
-            self.answers.append(Answer(*key, resource.phase, resource.message, began, time.monotonic()))
+            self.answers.append(Answer(name, *key, resource.phase, resource.message, began, time.monotonic()))
             await asyncio.sleep(random.uniform(1, 2))  # noqa: S311 - the propeller's own pace, sped up
         await self.call(self.stub.DeleteTask, lambda _: delete(*key, meta.resource_meta))
         self.deleted[key] += 1
+
+    def succeeded(self, task):
+        """Names of the tasks of a type that were seen to have succeeded."""
+        done = execution_pb2.TaskExecution.SUCCEEDED
+        return {answer.name for answer in self.answers if answer.task == task and answer.phase == done}
 
     async def held(self, key, order):
         """One GetTask that its agent holds back; returns who answered."""
@@ -110,8 +121,8 @@ async def seen(condition, what, patience=PATIENCE):
 
 
 @pytest.mark.timeout(900)
-async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, tmp_path):
-    connector, stock = fleet.data_service(), fleet.flytekit()
+async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, settings, tmp_path):
+    connector, stock = fleet.data_service(settings), fleet.flytekit()
     old = fleet.old_style("old", "--type", "async:legacy", "--type", "sync:prompt")
     leaver = fleet.old_style("leaver", "--type", "async:moving")
     spare = fleet.old_style("spare", "--type", "async:moving")
@@ -139,8 +150,9 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, tmp_path):
     path = tmp_path / "what the sensor waits for"
     sensor = {"sensor_module": "flytekit.sensor.file_sensor", "sensor_name": "FileSensor"}
     kinds = {
-        "legacy": Kind(25, "legacy"),
-        "service": Kind(15, "dataservicetask", custom=fleet.data_service_custom()),
+        "legacy": Kind(35, "legacy"),
+        # Each is a stack of its own.
+        "service": Kind(5, "dataservicetask", custom=SERVICE.custom()),
         "sensor": Kind(15, "sensor", custom=sensor, texts={"path": str(path)}),
         "moving": Kind(15, "moving"),
         "first": Kind(10, "upgraded", 1),
@@ -215,15 +227,23 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, tmp_path):
             # flytekit takes many seconds of the processor to start.
             await seen(lambda: up("defaultAgent") == 1, "the default agent is back", 4 * PATIENCE)
             path.touch()
-            done = execution_pb2.TaskExecution.SUCCEEDED
-            await seen(lambda: any(a.task == "sensor" and a.phase == done for a in load.answers), "the sensor fires")
+            await seen(lambda: load.succeeded("sensor"), "the sensor fires")
             await seen(lambda: sum(load.created.values()) == 100, "all 100 tasks are created")
+            await seen(
+                lambda: len(load.succeeded("dataservicetask")) == kinds["service"].count, "all services are ready"
+            )
             load.over.set()
 
     wanted = {(kind.type, kind.version): kind.count for kind in kinds.values()}
     assert load.created == wanted
     assert load.deleted == wanted
     assert not [answer for answer in load.answers if answer.phase in FAILED]
+    # The services were this connector's, and it has removed them.
+    await seen(lambda: not list(Engine(settings).state.stacks()), "no stack is left")
+    cluster = ClusterClient(settings)
+    assert not cluster.transport.json(Call("list", STATEFULSETS, "default"), query={"labelSelector": LABEL_STACK})[
+        "items"
+    ]
 
     # Each answer came from the agent that serves the type, at the time.
     names = {"legacy": {"old"}, "upgraded": {"versioned"}, "extra": {"added"}, "moving": {"leaver", "spare"}}
@@ -249,4 +269,4 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, tmp_path):
         assert {event["type"] for event in events} == types[events[0]["agent"]]
         creates.update(event["order"] for event in events if event["method"] == "CreateTask")
     assert set(creates.values()) == {1}
-    assert len({name.rsplit("-", 1)[0] for name in creates}) == 70
+    assert len({name.rsplit("-", 1)[0] for name in creates}) == 80

@@ -10,27 +10,17 @@ from flytekit import workflow
 from flytekit.core.base_task import PythonTask
 from flytekit.core.interface import Interface
 from flytekit.extend.backend.base_connector import (
-    AsyncConnectorExecutorMixin,
     ConnectorRegistry,
     SyncConnectorExecutorMixin,
 )
 from flytekit.sensor.sensor_engine import SensorEngine
 
+from provisioner.engine import Engine
 from provisioner.errors import PermanentError
+from provisioner.flyte import DataService, DataServiceTask
 from provisioner.registry.local import RemoteAsyncConnector, route_local_tasks
 
-from .conftest import write_config
-
-
-class DataService(AsyncConnectorExecutorMixin, PythonTask):
-    def __init__(self, name: str, custom: dict) -> None:
-        super().__init__(
-            task_type="dataservicetask", name=name, task_config=None, interface=Interface(outputs={"name": str})
-        )
-        self._custom = custom
-
-    def get_custom(self, settings):
-        return self._custom
+from .conftest import SERVICE, write_config
 
 
 class Prompt(SyncConnectorExecutorMixin, PythonTask):
@@ -38,20 +28,20 @@ class Prompt(SyncConnectorExecutorMixin, PythonTask):
         super().__init__(task_type="prompt", name=name, task_config=None, interface=Interface(inputs={"text": str}))
 
 
-service = DataService("service", {"name": "graph-store"})
+service = DataServiceTask(name="service", task_config=SERVICE)
 prompt = Prompt("prompt")
 
 
 @workflow
-def local_workflow(text: str) -> str:
+def local_workflow(text: str) -> DataService:
     prompt(text=text)
     return service()
 
 
 @pytest.fixture(scope="module")
-def agents(module_fleet):
+def agents(module_fleet, settings):
     """The connector of this project and an old-style agent for sync tasks."""
-    connector = module_fleet.data_service()
+    connector = module_fleet.data_service(settings)
     old = module_fleet.old_style("old", "--type", "sync:prompt")
     config = write_config(
         module_fleet.folder / "agents.yaml",
@@ -66,12 +56,16 @@ def agents(module_fleet):
     return config, old
 
 
-def test_a_workflow_runs_on_the_deployed_agents(agents):
+def test_a_workflow_runs_on_the_deployed_agents(agents, settings):
     config, old = agents
     before = dict(ConnectorRegistry._REGISTRY)
     with route_local_tasks(config) as routes:
         assert routes.routed == (("dataservicetask", 0, "data-service"), ("prompt", 0, "old"))
-        assert local_workflow(text="hello") == "graph-store"
+        graph = local_workflow(text="hello")
+    assert graph.name.startswith("graph-store-")
+    assert graph.stack in Engine(settings).state.stacks()
+    (address,) = graph.addresses()
+    assert address == f"{graph.name}-0.{graph.dns_name}:9000"
     assert before == ConnectorRegistry._REGISTRY
     event = old.events()[-1]
     assert (event["method"], event["type"]) == ("ExecuteTaskSync", "prompt")
@@ -122,24 +116,18 @@ def test_pyflyte_run_uses_them_too(agents, tmp_path):
     module.write_text(
         textwrap.dedent(f"""
         from flytekit import workflow
-        from flytekit.core.base_task import PythonTask
-        from flytekit.core.interface import Interface
-        from flytekit.extend.backend.base_connector import AsyncConnectorExecutorMixin
+        from provisioner.flyte import DataService, DataServiceConfig, DataServiceTask
         from provisioner.registry.local import route_local_tasks
-
-        class Service(AsyncConnectorExecutorMixin, PythonTask):
-            def __init__(self):
-                outputs = {{"name": str}}
-                super().__init__(task_type="dataservicetask", name="service", task_config=None,
-                                 interface=Interface(outputs=outputs))
-            def get_custom(self, settings):
-                return {{"name": "from-pyflyte"}}
+        from provisioner.spec import Port
 
         route_local_tasks({str(config)!r}, ["dataservicetask"])
-        service = Service()
+        service = DataServiceTask(name="service", task_config=DataServiceConfig(
+            name="from-pyflyte", image={SERVICE.image!r}, command={SERVICE.command!r}, replicas=1,
+            ports=[Port(name="main", port=9000)], termination_grace_period_seconds=1,
+        ))
 
         @workflow
-        def flow() -> str:
+        def flow() -> DataService:
             return service()
         """)
     )
