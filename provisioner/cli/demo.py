@@ -77,7 +77,7 @@ def demo(
     end: Annotated[bool, typer.Option("--end", help="End the demonstration that was kept.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show it all: a graph store, a training on it, a scale-up, and that nothing is left."""
+    """Show it all: a graph store, a training, a scale-up, the end."""
     from provisioner import logs
     from provisioner.demo import kept
     from provisioner.demo.run import Demo, Options

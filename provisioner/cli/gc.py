@@ -153,7 +153,7 @@ def gc(
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> int:
-    """Remove what lost its owner: stacks, stray objects, empty records, old volumes, dead locks.
+    """Remove what lost its owner: stacks, objects, volumes, locks.
 
     Every option stands for a setting PROVISIONER_GC_*. Exit codes: 0 nothing
     was left undone, 1 something failed, 3 something was postponed (or, in a

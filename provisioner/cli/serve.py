@@ -54,7 +54,7 @@ def serve(
         typer.Option(min=1, help="Sweep every so many seconds in one elected replica; no janitor when not given."),
     ] = None,
 ) -> int:
-    """Serve Flyte: the connector over gRPC, health and Prometheus metrics, until SIGTERM."""
+    """Serve Flyte over gRPC, with health and metrics, until SIGTERM."""
     from provisioner import logs
     from provisioner.flyte.server import serve as run
     from provisioner.settings import load

@@ -19,7 +19,10 @@ def _type_name(annotation: Any) -> str:
 
 
 def settings(output: FormatOption = Format.TABLE) -> None:
-    """Print every setting, its value and its source; a secret's value is never shown."""
+    """Print every setting, its value and where that came from.
+
+    The value of a secret is never shown.
+    """
     values = load()
     rows = []
     for name, field in Settings.model_fields.items():

@@ -142,7 +142,10 @@ def install(
         ),
     ] = None,
 ) -> None:
-    """Provide every binary that is missing or broken; run again to continue."""
+    """Provide every binary that is missing or broken.
+
+    One that was interrupted goes on where it was, when run again.
+    """
     from provisioner import toolchain
 
     started = time.monotonic()
@@ -193,7 +196,10 @@ def _row(state: Any) -> dict[str, Any]:
 
 @app.command("env")
 def env() -> None:
-    """Print shell lines that let the plain `pulumi` use this toolchain: eval "$(... env)"."""
+    """Print shell lines for using the plain `pulumi`.
+
+    Take them in with: eval "$(provisioner toolchain env)"
+    """
     from provisioner import toolchain
 
     for key, value in toolchain.environment().items():

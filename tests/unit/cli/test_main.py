@@ -31,6 +31,12 @@ def test_help_groups_the_verbs():
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("group", ["", "toolchain", "sandbox", "agents"])
+def test_no_summary_is_cut_off(group: str):
+    lines = run(*group.split(), "--help").stdout.splitlines()
+    assert [line for line in lines if line.endswith("...") and not line.startswith("Usage:")] == []
+
+
 @pytest.mark.parametrize("words", [["frobnicate"], ["--frobnicate"], ["settings", "-o", "xml"]])
 def test_usage_errors_are_a_line_and_a_hint_on_stderr(words: list[str]):
     done = run(*words)
