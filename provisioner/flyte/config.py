@@ -24,6 +24,9 @@ from provisioner.spec.storage import DisruptionBudget, Volume, VolumeRetention
 # What belongs to the task and not to the service's specification.
 _OF_THE_TASK = ("name", "existing_release_name", "cluster")
 
+# A part written as a mapping, for one that holds a template, which its own type would refuse.
+Part = Mapping[str, Any]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataServiceConfig:
@@ -32,6 +35,10 @@ class DataServiceConfig:
     Every field but the first three is one of `DataServiceSpec`. None, the
     default of all, means that field's own default. With the community plugin's
     names (`Image=`, `Port=`, ...) it gives that plugin's configuration.
+
+    Any value may be a template, `"{{.inputs.shards}}"`, for an input of the
+    task; a part that holds one is written as a mapping:
+    `ports=[{"name": "main", "port": "{{.inputs.port}}"}]`.
 
     Attributes:
         name: Readable part of the service's name; each execution adds its own.
@@ -50,32 +57,32 @@ class DataServiceConfig:
     image: str | None = None
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: Sequence[str] | None = None
-    command: Sequence[str] | None = None
-    args: Sequence[str] | None = None
-    env: Mapping[str, str | EnvFrom] | None = None
-    ports: Sequence[Port] | None = None
-    replicas: int | None = None
-    resources: ResourceRequirements | None = None
-    readiness_probe: Probe | None = None
-    liveness_probe: Probe | None = None
-    startup_probe: Probe | None = None
-    node_selector: Mapping[str, str] | None = None
-    tolerations: Sequence[Toleration] | None = None
-    affinity: Affinity | None = None
-    topology_spread: Sequence[TopologySpread] | None = None
-    volumes: Sequence[Volume] | None = None
-    volume_retention: VolumeRetention | None = None
-    disruption_budget: DisruptionBudget | None = None
+    command: Sequence[str] | str | None = None
+    args: Sequence[str] | str | None = None
+    env: Mapping[str, str | EnvFrom | Part] | str | None = None
+    ports: Sequence[Port | Part] | str | None = None
+    replicas: int | str | None = None
+    resources: ResourceRequirements | Part | None = None
+    readiness_probe: Probe | Part | None = None
+    liveness_probe: Probe | Part | None = None
+    startup_probe: Probe | Part | None = None
+    node_selector: Mapping[str, str] | str | None = None
+    tolerations: Sequence[Toleration | Part] | str | None = None
+    affinity: Affinity | Part | None = None
+    topology_spread: Sequence[TopologySpread | Part] | None = None
+    volumes: Sequence[Volume | Part] | None = None
+    volume_retention: VolumeRetention | Part | None = None
+    disruption_budget: DisruptionBudget | Part | None = None
     max_unavailable: int | str | None = None
     service_account: str | None = None
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | str | None = None
+    annotations: Mapping[str, str] | str | None = None
     pod_management_policy: Literal["Parallel", "OrderedReady"] | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: int | str | None = None
     start_deadline: str | float | None = None
     ttl: str | float | None = None
     deletion_policy: Literal["Delete", "Retain"] | None = None
-    drift: Drift | None = None
+    drift: Drift | Part | None = None
 
     def __new__(cls, **fields: Any) -> Any:
         """Accept the community plugin's names as well."""
@@ -90,7 +97,8 @@ class DataServiceConfig:
             SpecError: A secret stands in it. Flyte keeps task templates in
                 clear, and shows them to everybody who may see the project.
         """
-        secrets = [name for name, value in (self.env or {}).items() if isinstance(value, EnvSecret)]
+        variables = self.env if isinstance(self.env, Mapping) else {}
+        secrets = [name for name, value in variables.items() if _is_secret(value)]
         if secrets:
             accepted = (
                 "a reference to a Secret of the cluster (EnvFrom): Flyte stores and shows task templates in clear"
@@ -105,6 +113,10 @@ class DataServiceConfig:
         if given:
             custom["spec"] = {to_camel(name): value for name, value in given.items()}
         return custom
+
+
+def _is_secret(value: Any) -> bool:
+    return isinstance(value, EnvSecret) or (isinstance(value, Mapping) and bool({"secret", "sealed"} & set(value)))
 
 
 def _plain(value: Any) -> Any:

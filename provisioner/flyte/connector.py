@@ -26,12 +26,13 @@ from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
 from provisioner.flyte import answer, execution
+from provisioner.flyte import inputs as task_inputs
 from provisioner.flyte.local import LocalServices
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
 from provisioner.flyte.runtime import RUNTIME, Control, Runtime
 from provisioner.flyte.task import TASK_TYPE
 from provisioner.sealing import Sealer
-from provisioner.spec import DataServiceSpec, parse_config
+from provisioner.spec import DataServiceSpec
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +60,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         self,
         task_template: TaskTemplate,
         output_prefix: str = "",  # noqa: ARG002 - flytekit's signature; outputs go with the answer
-        inputs: LiteralMap | None = None,  # noqa: ARG002 - they order the task, nothing more
+        inputs: LiteralMap | None = None,
         task_execution_metadata: TaskExecutionMetadata | None = None,
         **_: Any,
     ) -> DataServiceMeta:
@@ -68,7 +69,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         Args:
             task_template: Its `custom` says what is wanted.
             output_prefix: Not used.
-            inputs: Not used.
+            inputs: Put in where the specification names them.
             task_execution_metadata: Whose it is; None in a local run.
 
         Returns:
@@ -83,7 +84,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         # Outside of the next block: settings that are wrong are the server's fault, not this request's.
         logs.configure_as_guest(settings.load())
         try:
-            content = self._asked(task_template, task_execution_metadata)
+            content = self._asked(task_template, inputs, task_execution_metadata)
             meta = DataServiceMeta(content)
             size = len(meta.encode())
         except PermanentError as error:
@@ -159,8 +160,10 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             status = self._runtime.control().remove(content.request)
             _bound(content.request).info("removal asked for", phase=status.phase.value)
 
-    def _asked(self, template: TaskTemplate, metadata: TaskExecutionMetadata | None) -> Wanted | Attached:
-        config = parse_config(template.custom, source=f"task_config of {template.id.name}")
+    def _asked(
+        self, template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExecutionMetadata | None
+    ) -> Wanted | Attached:
+        config = task_inputs.parse(template.custom, inputs, source=f"task_config of {template.id.name}")
         outputs = _declared_outputs(template)
         namespace = settings.load().namespace
         if metadata is None:

@@ -12,8 +12,8 @@ from flytekit.extend.backend.base_connector import AsyncConnectorExecutorMixin
 from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 
+from provisioner.flyte import inputs as task_inputs
 from provisioner.flyte.service import DataService
-from provisioner.spec import parse_config
 
 TASK_TYPE = "dataservicetask"
 
@@ -33,8 +33,9 @@ class DataServiceTask(AsyncConnectorExecutorMixin, PythonTask[Config]):  # type:
     Args:
         name: Name of the task.
         task_config: A `DataServiceConfig`.
-        inputs: Names and types of inputs, if any; they order the task after
-            what produces them.
+        inputs: Names and types of inputs, if any. They order the task after
+            what produces them, and may fill the configuration: a value
+            `"{{.inputs.shards}}"` becomes the input `shards` of the execution.
         kwargs: flytekit's own, for example `timeout` or `retries` in `metadata`.
 
     Raises:
@@ -45,6 +46,16 @@ class DataServiceTask(AsyncConnectorExecutorMixin, PythonTask[Config]):  # type:
         ...     name="graph-store",
         ...     task_config=DataServiceConfig(image="localhost/store:1", ports=[Port(name="main", port=9000)]),
         ... )  # doctest: +SKIP
+        >>> sized = DataServiceTask(
+        ...     name="sized-store",
+        ...     task_config=DataServiceConfig(
+        ...         image="localhost/store:1",
+        ...         ports=[Port(name="main", port=9000)],
+        ...         replicas="{{.inputs.shards}}",
+        ...         env={"GRAPH": "s3://graphs/{{.inputs.graph}}"},
+        ...     ),
+        ...     inputs={"shards": int, "graph": str},
+        ... )  # doctest: +SKIP
     """
 
     OUTPUTS: ClassVar[Mapping[str, type]] = {"service": DataService}
@@ -53,7 +64,8 @@ class DataServiceTask(AsyncConnectorExecutorMixin, PythonTask[Config]):  # type:
         self, name: str, task_config: Config | None, inputs: Mapping[str, type] | None = None, **kwargs: Any
     ) -> None:
         # What is wrong with it is said when the workflow is loaded, not when it runs.
-        parse_config(task_config.custom() if task_config else {}, source=f"task_config of {name}")
+        custom = task_config.custom() if task_config else {}
+        task_inputs.check(custom, tuple(inputs or ()), source=f"task_config of {name}")
         super().__init__(
             name=name,
             task_config=task_config,
