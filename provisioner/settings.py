@@ -7,9 +7,11 @@ belongs to a service is in `spec`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -38,6 +40,19 @@ def state_home() -> Path:
 
 def _default_backend() -> str:
     return f"file://{state_home() / 'backend'}"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Mark of a setting that is written otherwise than its value is kept.
+
+    Attributes:
+        how: How it is written, for people.
+        bound: Writes a bound of it.
+    """
+
+    how: str
+    bound: Callable[[Any], str] = str
 
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]

@@ -19,6 +19,9 @@ from rich.text import Text
 
 from provisioner.errors import ProvisionerError, RefusedError, SpecError, UsageError
 
+# Columns of the narrowest terminal that output is made for.
+WIDTH = 80
+
 
 class Exit(IntEnum):
     """Exit codes of every command."""

@@ -7,9 +7,7 @@ import secrets
 from typing import Any
 
 from provisioner.errors import PermanentError
-from provisioner.identity import Identity, TaskExecutionId, for_task
-
-LOCAL_PROJECT = "local"
+from provisioner.identity import LOCAL_PROJECT, Identity, TaskExecutionId, for_task
 
 _local_execution = f"local-{secrets.token_hex(4)}"
 _local_nodes = itertools.count()

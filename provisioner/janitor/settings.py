@@ -1,90 +1,31 @@
-"""Settings of the janitor: each from one environment variable `PROVISIONER_GC_*`, rules by project from a file."""
+"""Settings of the janitor: each from one environment variable `PROVISIONER_GC_*`."""
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from provisioner.errors import UsageError
-from provisioner.janitor.policy import Override, Policy, Retry, Rules, Source
-from provisioner.spec import format_duration, parse_duration
+from provisioner.janitor.policy import Policy, Retry, Rules, Source
+from provisioner.janitor.rules import read_rules
+from provisioner.janitor.written import LockPods, Share, Sources, Wait, WaitOrNever, Words
+from provisioner.settings import Written
 
 ENV_PREFIX = "PROVISIONER_GC_"
-_NEVER = "never"
 _RULES = Rules()
 _POLICY = Policy()
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)%")
-
-
-def _seconds(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = f"{value}s"
-    if not isinstance(value, str):
-        raise ValueError("a duration such as 90s, 15m or 1d, or 0s")
-    return 0 if value.strip() in ("0", "0s") else parse_duration(value)
-
-
-def _seconds_or_never(value: Any) -> Any:
-    return None if value is None or value == _NEVER else _seconds(value)
-
-
-def _share(value: Any) -> Any:
-    if isinstance(value, str):
-        match = _SHARE.fullmatch(value.strip())
-        if match is None:
-            raise ValueError("a share such as 50%, or a number from 0 to 1")
-        return float(match[1]) / 100
-    return value
-
-
-def _words(value: Any) -> Any:
-    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
-
-
-Wait = Annotated[int, BeforeValidator(_seconds), PlainSerializer(format_duration, return_type=str)]
-WaitOrNever = Annotated[
-    int | None,
-    BeforeValidator(_seconds_or_never),
-    PlainSerializer(lambda value: _NEVER if value is None else format_duration(value), return_type=str),
-]
-Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
-Sources = Annotated[tuple[Source, ...], NoDecode, BeforeValidator(_words), Field(min_length=1)]
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
-
-
-class RuleSet(_Document):
-    """Other rules for some projects and domains."""
-
-    project: str = Field(default="*", description="pattern of the project, with * and ?")
-    domain: str = Field(default="*", description="pattern of the domain, with * and ?")
-    min_age: Wait | None = Field(default=None, description="as the setting of this name")
-    grace: Wait | None = Field(default=None, description="as the setting of this name")
-    failure_retention: Wait | None = Field(default=None, description="as the setting of this name")
-    notice: Wait | None = Field(default=None, description="as the setting of this name")
-    volume_retention: WaitOrNever = Field(default=None, description="as the setting of this name")
-    max_age: WaitOrNever = Field(default=None, description="as the setting of this name")
-    keep: bool | None = Field(default=None, description="keep everything of these")
-
-    def override(self) -> Override:
-        """As the policy takes it: what the document names, and nothing else."""
-        named = sorted(self.model_fields_set - {"project", "domain"})
-        return Override(self.project, self.domain, tuple((name, getattr(self, name)) for name in named))
-
-
-class RulesFile(_Document):
-    """The document that `PROVISIONER_GC_RULES` names."""
-
-    rules: tuple[RuleSet, ...] = Field(description="in order; a later one wins")
+# What Kubernetes puts into the environment of a pod beside a Service whose name begins with `provisioner-gc`.
+_SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?$")
+# Options that are not called as their settings.
+_OPTIONS = {"namespaces": "namespace"}
 
 
 class JanitorSettings(BaseSettings):
@@ -139,22 +80,19 @@ class JanitorSettings(BaseSettings):
     namespaces: Words = Field(default=(), description="namespaces that are swept; all when empty")
     parallel: int = Field(default=4, ge=1, le=64, description="removals that run at once")
     readers: int = Field(default=8, ge=1, le=128, description="checkpoints and owners that are asked for at once")
-    verify_timeout: Annotated[int, BeforeValidator(_seconds), Field(ge=1, le=3600)] = Field(
-        default=120, description="time for objects to be really gone after their deletion"
+    verify_timeout: Wait = Field(
+        default=120, ge=1, le=3600, description="time for objects to be really gone after their deletion"
     )
-    retry_first: Annotated[int, BeforeValidator(_seconds), Field(ge=1)] = Field(
-        default=_POLICY.retry.first, description="wait after a failed removal; doubled with each further failure"
+    retry_first: Wait = Field(
+        default=_POLICY.retry.first, ge=1, description="wait after a failed removal; doubled with each further failure"
     )
-    retry_cap: Annotated[int, BeforeValidator(_seconds), Field(ge=1)] = Field(
-        default=_POLICY.retry.cap, description="longest wait after a failed removal"
-    )
+    retry_cap: Wait = Field(default=_POLICY.retry.cap, ge=1, description="longest wait after a failed removal")
     stalled_after: int = Field(
         default=5, ge=1, le=100, description="failures in a row after which a person is asked for"
     )
-    lock_pods: str = Field(
+    lock_pods: LockPods = Field(
         default="",
-        pattern=r"^$|^[a-z0-9-]+/[a-z0-9.-]+$",
-        description="NAMESPACE/PREFIX of the pods that run operations: the lock of one that is gone counts as dead",
+        description="the pods that run operations, by the beginning of their names: a lock of one that is gone is dead",
     )
     records: str = Field(
         default="", description="URL of the place for the janitor's own notes; beside the stacks when empty"
@@ -169,9 +107,9 @@ class JanitorSettings(BaseSettings):
     @model_validator(mode="after")
     def _consistent(self) -> JanitorSettings:
         if Source.NONE in self.owners and len(self.owners) > 1:
-            raise ValueError("owners: none stands alone")
+            raise ValueError("of the owners that are asked, none stands alone")
         if self.retry_cap < self.retry_first:
-            raise ValueError("retry_cap: at least retry_first")
+            raise ValueError(f"{ENV_PREFIX}RETRY_CAP: at least {ENV_PREFIX}RETRY_FIRST")
         return self
 
     def policy(self) -> Policy:
@@ -200,33 +138,6 @@ class JanitorSettings(BaseSettings):
         )
 
 
-def read_rules(path: Path) -> tuple[Override, ...]:
-    """Read the rules by project and domain.
-
-    Args:
-        path: A YAML or JSON file.
-
-    Raises:
-        UsageError: It cannot be read, or is not valid; every problem is named.
-    """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"rules {path} cannot be read: {error}",
-            reason="RulesInvalid",
-            hint=f"name a YAML or JSON file in {ENV_PREFIX}RULES",
-        ) from error
-    try:
-        return tuple(item.override() for item in RulesFile.model_validate(document).rules)
-    except ValidationError as error:
-        raise UsageError(
-            f"rules {path} are not valid: {_problems(error)}",
-            reason="RulesInvalid",
-            hint="see the section about rules in docs/janitor.md",
-        ) from error
-
-
 def load(**given: Any) -> JanitorSettings:
     """Read the settings from the environment.
 
@@ -234,21 +145,51 @@ def load(**given: Any) -> JanitorSettings:
         given: Settings that a command line gives; None counts as not given.
 
     Raises:
-        UsageError: A value is not accepted; all such are named.
+        UsageError: A value is not accepted, or a variable is none of the
+            settings; all such are named.
     """
+    named = {name: value for name, value in given.items() if value is not None}
+    problems = _misspelt()
     try:
-        return JanitorSettings(**{name: value for name, value in given.items() if value is not None})
+        found = JanitorSettings(**named)
     except ValidationError as error:
+        problems += [_problem(item, named) for item in error.errors()]
+    if problems:
+        shown = f" {problems[0]}" if len(problems) == 1 else "".join(f"\n  {problem}" for problem in problems)
         raise UsageError(
-            f"settings of the janitor are not valid: {_problems(error, ENV_PREFIX)}",
-            hint=f"correct these options or environment variables ({ENV_PREFIX}...)",
-        ) from error
+            f"settings of the janitor are not valid:{shown}",
+            hint="see `provisioner gc --help`, and docs/janitor.md for the variables PROVISIONER_GC_...",
+        )
+    return found
 
 
-def _problems(error: ValidationError, prefix: str = "") -> str:
-    shown = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        shown.append(f"{prefix + where.upper() if prefix and where else where}: {message}".removeprefix(": "))
-    return "; ".join(shown)
+def _misspelt() -> list[str]:
+    """Variables that look like settings and are none: a bound with a typo in its name would bound nothing."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in JanitorSettings.model_fields}
+    problems = []
+    for variable in sorted(os.environ):
+        if not variable.upper().startswith(ENV_PREFIX) or variable.upper() in known or _SERVICE_LINK.search(variable):
+            continue
+        close = difflib.get_close_matches(variable.upper(), known, 1)
+        problems.append(f"{variable}: there is no such setting" + (f"; do you mean {close[0]}?" if close else ""))
+    return problems
+
+
+def _problem(item: ErrorDetails, named: Mapping[str, Any]) -> str:
+    """One thing that is wrong: where it was given, what was given, what would be accepted."""
+    message = item["msg"].removeprefix("Value error, ")
+    if not item["loc"]:
+        return message
+    name = str(item["loc"][0])
+    option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+    variable = f"{ENV_PREFIX}{name.upper()}"
+    # As it was given: a validator may have changed what the error shows.
+    where, value = (option, named[name]) if name in named else (variable, os.environ.get(variable, item["input"]))
+    form = next((mark for mark in JanitorSettings.model_fields[name].metadata if isinstance(mark, Written)), None)
+    for kind, word in (("greater_than_equal", "at least"), ("less_than_equal", "at most")):
+        if item["type"] == kind:
+            (bound,) = item["ctx"].values()
+            message = f"{word} {form.bound(bound) if form is not None else bound}"
+    if item["type"] == "too_short":
+        message = "at least one is needed"
+    return f"{where}={value}: {message}"

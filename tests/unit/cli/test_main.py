@@ -109,6 +109,26 @@ def test_settings_never_show_a_secret(monkeypatch: pytest.MonkeyPatch):
         assert "hunter2" not in done.stdout + done.stderr
 
 
+def test_settings_show_the_janitors_too_as_they_are_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PROVISIONER_GC_VERIFY_TIMEOUT", "90s")
+    rows = {row["variable"]: row for row in json.loads(run("settings", "-o", "json").stdout)}
+    assert rows["PROVISIONER_GC_VERIFY_TIMEOUT"] == {
+        "variable": "PROVISIONER_GC_VERIFY_TIMEOUT",
+        "value": "1m30s",
+        "source": "environment",
+        "type": "duration, as 15m",
+        "bounds": ">= 1s, <= 1h",
+        "description": "time for objects to be really gone after their deletion",
+    }
+    assert rows["PROVISIONER_GC_MAX_SHARE"]["value"] == "50%"
+    assert rows["PROVISIONER_GC_OWNERS"]["value"] == "flyteworkflow,lease,object"
+    assert rows["PROVISIONER_WORKERS"]["bounds"] == ">= 1, <= 64"
+    assert all(row["description"] and row["type"] and row["source"] for row in rows.values())
+    table = run("settings").stdout
+    assert "PROVISIONER_GC_VERIFY_TIMEOUT=1m30s   (environment)" in table
+    assert max(len(line) for line in table.splitlines() if line.startswith(" ")) <= 80
+
+
 def test_wrong_settings_are_all_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PROVISIONER_WORKERS", "0")
     monkeypatch.setenv("PROVISIONER_PORT", "x")

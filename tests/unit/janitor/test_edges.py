@@ -132,6 +132,7 @@ class TestSettings:
         monkeypatch.setenv("PROVISIONER_GC_NOTICE", "0s")
         monkeypatch.setenv("PROVISIONER_GC_MAX_SHARE", "25%")
         monkeypatch.setenv("PROVISIONER_GC_VOLUME_RETENTION", "never")
+        assert load(max_share="0.5").max_share == 0.5
         policy = load().policy()
         assert policy.sources == {Source.FLYTEADMIN, Source.LEASE}
         assert (policy.default.grace, policy.default.notice, policy.max_share) == (3600, 0, 0.25)
@@ -141,18 +142,35 @@ class TestSettings:
         ("given", "named"),
         [
             ({"owners": "none,lease"}, "none stands alone"),
-            ({"owners": "flyte"}, "OWNERS"),
-            ({"owners": ""}, "OWNERS"),
-            ({"grace": "later"}, "GRACE"),
-            ({"max_share": "150%"}, "MAX_SHARE"),
-            ({"max_destroys": 0}, "MAX_DESTROYS"),
-            ({"lock_pods": "no-namespace"}, "LOCK_PODS"),
-            ({"retry_first": "2h", "retry_cap": "1h"}, "at least retry_first"),
+            ({"owners": "flyte"}, "--owners=flyte: .*'flyteadmin'"),
+            ({"owners": ""}, "--owners=: at least one"),
+            ({"grace": "later"}, "--grace=later: a duration such as 90s"),
+            ({"max_share": "150%"}, "--max-share=150%: at most 100%"),
+            ({"max_destroys": 0}, "--max-destroys=0: at least 1"),
+            ({"verify_timeout": "2h"}, "--verify-timeout=2h: at most 1h"),
+            ({"lock_pods": "no-namespace"}, "--lock-pods=no-namespace: NAMESPACE/PREFIX"),
+            ({"retry_first": "2h", "retry_cap": "1h"}, "at least PROVISIONER_GC_RETRY_FIRST"),
         ],
     )
-    def test_wrong_ones_are_named(self, given, named):
+    def test_wrong_ones_are_named_with_what_was_given_and_what_is_accepted(self, given, named):
         with pytest.raises(UsageError, match=named):
             load(**given)
+
+    def test_all_wrong_variables_are_named_at_once(self, monkeypatch):
+        monkeypatch.setenv("PROVISIONER_GC_NOTICE", "soon")
+        monkeypatch.setenv("PROVISIONER_GC_MAX_DESTROY", "5")
+        with pytest.raises(UsageError) as raised:
+            load(parallel=0)
+        lines = [line.strip() for line in raised.value.message.splitlines()[1:]]
+        assert lines[0].startswith("PROVISIONER_GC_MAX_DESTROY: there is no such setting")
+        assert lines[0].endswith("do you mean PROVISIONER_GC_MAX_DESTROYS?")
+        assert lines[1].startswith("PROVISIONER_GC_NOTICE=soon: a duration")
+        assert lines[2] == "--parallel=0: at least 1"
+
+    def test_the_links_to_a_service_beside_its_pod_are_no_settings(self, monkeypatch):
+        for end in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_9090_TCP_ADDR"):
+            monkeypatch.setenv(f"PROVISIONER_GC_{end}", "10.0.0.1")
+        assert load() == load()
 
     def test_rules_by_project_and_domain(self, tmp_path):
         path = tmp_path / "rules.yaml"
@@ -172,6 +190,7 @@ class TestSettings:
         [
             ("rules: [{grace: later}]", r"rules\.0\.grace"),
             ("rules: [{graze: 1h}]", "graze"),
+            ("rules: [{grace: }]", "grace: a value is missing"),
             ("- a", "valid dictionary"),
             ("rules: [", "cannot be read"),
         ],
