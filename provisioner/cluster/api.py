@@ -56,6 +56,7 @@ BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"
 EVENTS = Resource("Event", "", "v1", "events")
 NAMESPACES = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
 STORAGE_CLASSES = Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False)
+ENDPOINT_SLICES = Resource("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices")
 VERSION = Resource("Version", "", "", "version", namespaced=False, at="/version")
 ACCESS_REVIEWS = Resource("SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", False)
 

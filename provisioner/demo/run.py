@@ -153,7 +153,7 @@ class Demo:
             service = caller.service(meta, _READY_SECONDS, _phases(step))
             self._check_service(service, SHARDS)
             step.result = f"{len(service.endpoints)} replicas ready, one shard each"
-            for address in service.addresses():
+            for address in service.dns_addresses():
                 step.show.say(address)
         return meta, service
 
@@ -168,7 +168,7 @@ class Demo:
 
     def _train(self, image: str, service: DataService) -> None:
         with self._record.step("train on it") as step:
-            job = training.Job(self._job, image, tuple(service.addresses()), self._options.steps)
+            job = training.Job(self._job, image, tuple(service.dns_addresses()), self._options.steps)
             trained = training.run(job, self._objects, self._client, step.show)
             step.result = (
                 f"accuracy {trained.accuracy:.3f}; without the graph {trained.baseline:.3f} (softmax regression)"

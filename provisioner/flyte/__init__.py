@@ -12,6 +12,16 @@ from provisioner.flyte.config import DataServiceConfig
 from provisioner.flyte.connector import DataServiceConnector
 from provisioner.flyte.service import DataService
 from provisioner.flyte.task import DataServiceTask
+from provisioner.spec import (
+    EnvFrom,
+    ExecAction,
+    HTTPGetAction,
+    Port,
+    Probe,
+    ResourceRequirements,
+    TCPSocketAction,
+    Toleration,
+)
 
 __all__ = [
     "DataService",
@@ -19,6 +29,14 @@ __all__ = [
     "DataServiceConnector",
     "DataServiceTask",
     "Endpoint",
+    "EnvFrom",
+    "ExecAction",
+    "HTTPGetAction",
+    "Port",
+    "Probe",
+    "ResourceRequirements",
+    "TCPSocketAction",
+    "Toleration",
 ]
 
 # Where the community plugin is installed beside us, this one serves the task type.

@@ -28,7 +28,7 @@ def test_create_ready_repeat_delete_gone(caller, template, execution, objects, l
     service = read_service(answer)
     assert (service.name, service.namespace, service.stack) == (identity.service, "default", identity.stack)
     assert service.ports == {"main": 9000}
-    assert service.addresses() == [f"{identity.replica_host(0)}:9000", f"{identity.replica_host(1)}:9000"]
+    assert service.dns_addresses() == [f"{identity.replica_host(0)}:9000", f"{identity.replica_host(1)}:9000"]
 
     before = objects.pod_uids(selector(meta))
     again = caller.create(template(), execution())

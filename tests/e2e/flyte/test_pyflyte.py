@@ -46,7 +46,8 @@ store = DataServiceTask(
 
 @task
 def read(graph: DataService, seconds: int) -> str:
-    print("reading", ",".join(graph.addresses()), flush=True)
+    graph.wait_until_reachable(60)
+    print("reading", graph.targets["main"], "at", ",".join(graph.addresses()), flush=True)
     time.sleep(seconds)
     return graph.name
 
@@ -144,6 +145,8 @@ def test_a_local_run_gets_its_service_and_takes_it_along(run, nothing_is_left) -
     # pyflyte wraps long lines.
     found = re.sub(r"\s", "", local.text)
     assert re.search(r"reading(store-[a-z0-9]+)-0\.\1\.default\.svc\.cluster\.local:9000,\1-1\.", found), local.text
+    # This process is in no pod: it reaches the pods by their own addresses.
+    assert re.search(r"at(\d+\.){3}\d+:9000,(\d+\.){3}\d+:9000", found), local.text
     assert nothing_is_left()
 
 

@@ -127,15 +127,3 @@ def test_a_workflow_passes_the_service_and_its_parts_on() -> None:
     bindings = {binding.var: binding.binding.promise for binding in nodes["n1"].bindings}
     assert bindings["graph"].var == "service"
     assert bindings["host"].attr_path == ["dns_name"]
-
-
-def test_addresses_of_one_port() -> None:
-    from provisioner.flyte import Endpoint
-
-    endpoints = [Endpoint(0, "a", 1, "grpc"), Endpoint(0, "a", 2, "http"), Endpoint(1, "b", 1, "grpc")]
-    service = DataService("n", "ns", "n.ns", "n", {"grpc": 1, "http": 2}, endpoints)
-    assert service.addresses("grpc") == ["a:1", "b:1"]
-    with pytest.raises(ValueError, match="name one of grpc, http"):
-        service.addresses()
-    with pytest.raises(ValueError, match="no port 'x'"):
-        service.addresses("x")
