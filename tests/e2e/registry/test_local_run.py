@@ -64,7 +64,7 @@ def test_a_workflow_runs_on_the_deployed_agents(agents, settings):
         graph = local_workflow(text="hello")
     assert graph.name.startswith("graph-store-")
     assert graph.stack in Engine(settings).state.stacks()
-    (address,) = graph.addresses()
+    (address,) = graph.dns_addresses()
     assert address == f"{graph.name}-0.{graph.dns_name}:9000"
     assert before == ConnectorRegistry._REGISTRY
     event = old.events()[-1]
