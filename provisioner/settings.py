@@ -6,15 +6,17 @@ belongs to a service is in `spec`.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from provisioner.errors import UsageError
 
@@ -53,6 +55,27 @@ class Written:
 
     how: str
     bound: Callable[[Any], str] = str
+
+
+# A placeholder of a link's template, as Flyte's log plugins write it: `{{ .namespace }}`.
+LINK_PLACEHOLDER = re.compile(r"\{\{\s*\.([A-Za-z]+)\s*\}\}")
+LINK_OF_REPLICA = "podName"
+LINK_VALUES = frozenset(
+    {LINK_OF_REPLICA, "namespace", "service", "stack", "executionProject", "executionDomain", "executionName"}
+)
+
+
+def _links(templates: Any) -> Any:
+    if isinstance(templates, str):
+        templates = json.loads(templates) if templates.strip() else {}
+    if not isinstance(templates, dict) or not all(isinstance(template, str) for template in templates.values()):
+        raise ValueError("a JSON object of titles and addresses")
+    for title, template in templates.items():
+        unknown = sorted({match[1] for match in LINK_PLACEHOLDER.finditer(template)} - LINK_VALUES)
+        if unknown or not title.strip():
+            what = f"unknown placeholder {unknown[0]} in {title!r}" if unknown else "a link without a title"
+            raise ValueError(f"{what}; known are {', '.join(sorted(LINK_VALUES))}")
+    return templates
 
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
@@ -106,6 +129,10 @@ class Settings(BaseSettings):
     metrics_port: Port = Field(default=9090, description="Prometheus port of `serve`; 0 chooses a free one")
     drain_timeout: Seconds = Field(
         default=30.0, description="seconds that `serve` gives running operations after SIGTERM"
+    )
+    log_links: Annotated[dict[str, str], NoDecode, BeforeValidator(_links), Written("JSON")] = Field(
+        default={},
+        description="links that Flyte shows: title -> address with {{ .namespace }}, {{ .podName }}, ...",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="console on a terminal, else json"

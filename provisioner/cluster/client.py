@@ -196,6 +196,8 @@ class ClusterClient:
         previous: bool = False,
         tail: int | None = None,
         follow: bool = False,
+        timestamps: bool = False,
+        since: str = "",
     ) -> LogLines:
         """The log of a container, line by line.
 
@@ -206,6 +208,8 @@ class ClusterClient:
             previous: The log of the run before the present one.
             tail: Only so many of the last lines; all when None.
             follow: Go on with new lines until the container ends.
+            timestamps: Begin each line with the time at which it was written.
+            since: Only lines from this time on (RFC 3339), to the second.
 
         Raises:
             ProvisionerError: There is no such pod or log, or it cannot be read.
@@ -218,6 +222,10 @@ class ClusterClient:
             query["container"] = container
         if tail is not None:
             query["tailLines"] = tail
+        if timestamps:
+            query["timestamps"] = "true"
+        if since:
+            query["sinceTime"] = since
         if not follow:
             query["limitBytes"] = LOG_BYTES
         call = Call("get", PODS, namespace, pod, "log")

@@ -20,11 +20,13 @@ from provisioner.control.derive import as_scaled, derive, derive_cluster
 from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Intent, Kind, View
+from provisioner.control.replica_logs import LogPage, ReplicaLogs
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.workers import Workers
 from provisioner.engine import Engine
 from provisioner.errors import TransientError
+from provisioner.identity import Identity
 from provisioner.settings import Settings
 
 # How long the end of a service is remembered, so that a late poll learns of it.
@@ -41,6 +43,7 @@ class Controller:
         workers: Carry out operations.
         last_words: Fetches the log lines that a diagnosis asks for.
         recorded: Reads back what was asked for a stack; None when there is no such stack.
+        replica_logs: Reads the logs of replicas.
         settings: Bounds.
         clock: The time in seconds since the epoch.
     """
@@ -51,6 +54,7 @@ class Controller:
         workers: Workers,
         last_words: LastWords,
         recorded: Callable[[str], ServiceRequest | None],
+        replica_logs: ReplicaLogs,
         settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -58,6 +62,7 @@ class Controller:
         self._workers = workers
         self._last_words = last_words
         self._recorded = recorded
+        self._replica_logs = replica_logs
         self._attached: dict[str, ServiceRequest] = {}
         self._settings = settings
         self._clock = clock
@@ -77,7 +82,8 @@ class Controller:
         operations = Operations(Engine(settings), client, settings)
         workers = Workers(settings.workers, operations.run)
         cache = ClusterCache(client, namespaces=namespaces)
-        return cls(cache, workers, LastWords(client.last_lines), operations.recorded, settings)
+        last_words = LastWords(client.last_lines)
+        return cls(cache, workers, last_words, operations.recorded, ReplicaLogs(client), settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -160,6 +166,28 @@ class Controller:
         """
         view = self._workers.view(request.stack)
         return view is None or view.settled
+
+    def snapshot(self, identity: Identity) -> Snapshot:
+        """What the cluster shows of a service, from memory.
+
+        Args:
+            identity: The service.
+        """
+        return self._cache.snapshot(identity)
+
+    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+        """A page of the logs of a service's replicas, read from the cluster now.
+
+        Args:
+            identity: The service.
+            lines: Longest page; 0 for the default.
+            token: Of the page before; "" at the beginning.
+
+        Raises:
+            UsageError: The token is not of a page.
+        """
+        pods = [pod.name for pod in self._cache.snapshot(identity).pods]
+        return self._replica_logs.page(identity.namespace, pods, lines=lines, token=token)
 
     def attached(self, namespace: str, service: str) -> Status:
         """The status of a service that somebody else asked for; it is watched, and nothing more.

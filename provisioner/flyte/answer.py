@@ -12,9 +12,12 @@ The phases are chosen by what propeller does with them:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.admin import agent_pb2
+from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution, TaskLog
 from flytekit.extend.backend.base_connector import Resource
 
 from provisioner.control.status import Phase, Status
@@ -37,25 +40,78 @@ _PHASES = {
     Phase.REMOVING: TaskExecution.FAILED,
     Phase.GONE: TaskExecution.FAILED,
 }
+# What the author of the workflow cannot cure: the deployment, the cluster, or a fault of ours.
+_OF_THE_SYSTEM = frozenset(
+    {
+        "AdmissionUnavailable",
+        "ClusterUnreachable",
+        "DiskFull",
+        "EngineFailed",
+        "EngineKilled",
+        "EngineMissing",
+        "Forbidden",
+        "InternalError",
+        "InvalidAnswer",
+        "MountFailed",
+        "NodeLost",
+        "OtherCluster",
+        "PodRejected",
+        "ProcessLimit",
+        "ProgramFailed",
+        "RecordUnreadable",
+        "RegistryUnreachable",
+        "SandboxFailed",
+        "SecretUnreadable",
+        "SecretsProviderUnknown",
+        "StatePermissionDenied",
+        "StateUnreadable",
+        "Terminating",
+        "UnreadableMeta",
+    }
+)
 
 
-def of_status(content: Wanted | Attached, status: Status) -> Resource:
+@dataclass
+class Answer(Resource):  # type: ignore[misc]
+    """flytekit's answer, with the reason of a failure where Flyte has a field for it.
+
+    Attributes:
+        reason: CamelCase code of the failure, or "".
+    """
+
+    reason: str = ""
+
+    async def to_flyte_idl(self) -> agent_pb2.Resource:
+        """As protobuf; a failure says its code, and whether the author or the deployment is to act."""
+        message = await super().to_flyte_idl()
+        if self.phase == TaskExecution.FAILED:
+            origin = ExecutionError.SYSTEM if self.reason in _OF_THE_SYSTEM else ExecutionError.USER
+            message.agent_error.code = self.reason or "Failed"
+            message.agent_error.kind = agent_pb2.AgentError.NON_RECOVERABLE
+            message.agent_error.origin = origin
+        return message
+
+
+def of_status(content: Wanted | Attached, status: Status, links: Sequence[TaskLog] = ()) -> Answer:
     """The answer for a service whose status is known.
 
     Args:
         content: What the task asked for.
         status: How it is.
+        links: Where its logs are kept.
     """
     outputs = _outputs(content, status) if status.phase is Phase.READY else None
-    return Resource(
+    return Answer(
         phase=_PHASES[status.phase],
         message=_message(status),
+        log_links=list(links),
         outputs=outputs,
         custom_info=_custom_info(content, status),
+        reason=_reason(status),
     )
 
 
-def of_fault(error: Exception) -> Resource:
+def of_fault(error: Exception) -> Answer:
     """The answer when the status cannot be told now: wait, do not count it against the task.
 
     Args:
@@ -65,23 +121,29 @@ def of_fault(error: Exception) -> Resource:
         reason, message, hint = error.reason, error.message, error.hint
     else:
         reason, message, hint = "InternalError", f"{type(error).__name__}: {error}", "see the log of the server"
-    return Resource(
+    return Answer(
         phase=TaskExecution.RUNNING,
         message=_sentences(reason, f"its status is not known now, {message}", hint),
         custom_info={"reason": reason, "message": message, "hint": hint},
     )
 
 
-def of_rejected(content: Rejected) -> Resource:
+def of_rejected(content: Rejected) -> Answer:
     """The answer for a request that can never succeed: a permanent failure, with all that is wrong."""
-    return Resource(
+    return Answer(
         phase=TaskExecution.FAILED,
         message=_sentences(content.reason, content.message, content.hint),
-        custom_info={"phase": Phase.FAILED.value, "reason": content.reason, "message": content.message},
+        custom_info={
+            "phase": Phase.FAILED.value,
+            "reason": content.reason,
+            "message": content.message,
+            "hint": content.hint,
+        },
+        reason=content.reason,
     )
 
 
-def of_unreadable(content: Unreadable) -> Resource:
+def of_unreadable(content: Unreadable) -> Answer:
     """The answer for a resource meta that this version cannot read.
 
     One of a newer version is waited for: while servers are being replaced,
@@ -91,9 +153,9 @@ def of_unreadable(content: Unreadable) -> Resource:
     reason = "UnreadableMeta"
     if content.newer:
         hint = "a newer server wrote it and can read it: finish the upgrade, or do not go back"
-        return Resource(phase=TaskExecution.RUNNING, message=_sentences(reason, content.message, hint))
+        return Answer(phase=TaskExecution.RUNNING, message=_sentences(reason, content.message, hint))
     hint = "was the task started by another connector for the same task type?"
-    return Resource(phase=TaskExecution.FAILED, message=_sentences(reason, content.message, hint))
+    return Answer(phase=TaskExecution.FAILED, message=_sentences(reason, content.message, hint), reason=reason)
 
 
 def data_service(content: Wanted | Attached, status: Status) -> DataService:
@@ -135,10 +197,13 @@ def _custom_info(content: Wanted | Attached, status: Status) -> dict[str, Any]:
     }
 
 
+def _reason(status: Status) -> str:
+    # Somebody ended it while the task still waited for it.
+    return status.reason or ("Removed" if status.phase in (Phase.REMOVING, Phase.GONE) else "")
+
+
 def _message(status: Status) -> str:
-    reason = status.reason
-    if status.phase in (Phase.REMOVING, Phase.GONE):
-        reason = reason or "Removed"
+    reason = _reason(status)
     message = status.message or status.phase.value
     if status.phase is Phase.STARTING and reason:
         message = f"{status.ready} of {status.wanted} replicas are ready; {message}"

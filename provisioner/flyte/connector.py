@@ -13,10 +13,13 @@ is wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import structlog
+from flyteidl.admin.agent_pb2 import GetTaskLogsResponse, GetTaskMetricsResponse
+from flyteidl.core.execution_pb2 import TaskLog
 from flytekit.extend.backend.base_connector import AsyncConnectorBase, Resource
 from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
@@ -25,14 +28,19 @@ from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
-from provisioner.flyte import answer, execution
+from provisioner.flyte import answer, execution, insight
 from provisioner.flyte import inputs as task_inputs
+from provisioner.flyte.links import log_links
 from provisioner.flyte.local import LocalServices
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
 from provisioner.flyte.runtime import RUNTIME, Control, Runtime
 from provisioner.flyte.task import TASK_TYPE
+from provisioner.identity import Identity, for_task
 from provisioner.sealing import Sealer
 from provisioner.spec import DataServiceSpec
+
+if TYPE_CHECKING:
+    from provisioner.control.replica_logs import LogPage
 
 log = structlog.get_logger(__name__)
 
@@ -95,6 +103,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             return meta
         request = content.request
         bound = _bound(request)
+        self._remove_earlier(content)
         if task_execution_metadata is None and not _is_retained(request):
             self._local.own(request)
         try:
@@ -124,7 +133,11 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             log.error("resource meta is not readable", error=content.message, newer=content.newer)
             return answer.of_unreadable(content)
         try:
-            return answer.of_status(content, _status(self._runtime.control(), content))
+            control = self._runtime.control()
+            if isinstance(content, Wanted):
+                self._remove_earlier(content)
+            status = _status(control, content)
+            return answer.of_status(content, status, _links(content, status))
         except PermanentError as error:
             return answer.of_rejected(_rejected(error))
         except Exception as error:
@@ -160,20 +173,99 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             status = self._runtime.control().remove(content.request)
             _bound(content.request).info("removal asked for", phase=status.phase.value)
 
+    def get_metrics(
+        self, resource_meta: DataServiceMeta, queries: Sequence[str] = (), **_: Any
+    ) -> GetTaskMetricsResponse:
+        """Replicas and restarts, as the shared watch knows them.
+
+        Args:
+            resource_meta: What `create` returned.
+            queries: Names of metrics; all when empty.
+
+        Raises:
+            ProvisionerError: They cannot be told now.
+        """
+        content = resource_meta.content
+        if not isinstance(content, Wanted | Attached):
+            return GetTaskMetricsResponse()
+        control = self._runtime.control()
+        status = _status(control, content)
+        identity = _identity(content, status)
+        return insight.metrics_answer(status, control.snapshot(identity), queries)
+
+    def log_page(self, resource_meta: DataServiceMeta, *, lines: int, token: str) -> LogPage | None:
+        """A page of the logs of all replicas, read from the cluster: it may take seconds.
+
+        Args:
+            resource_meta: What `create` returned.
+            lines: Longest page; 0 for the default.
+            token: Of the page before; "" at the beginning.
+
+        Returns:
+            None for a request that never became a service.
+
+        Raises:
+            ProvisionerError: They cannot be read now, or the token is not of a page.
+        """
+        content = resource_meta.content
+        if not isinstance(content, Wanted | Attached):
+            return None
+        control = self._runtime.control()
+        identity = _identity(content, _status(control, content))
+        return control.logs(identity, lines=lines, token=token)
+
+    def get_logs(self, resource_meta: DataServiceMeta, **_: Any) -> GetTaskLogsResponse:
+        """The newest lines of all replicas, for flytekit's own server, which passes on no length and no token.
+
+        Args:
+            resource_meta: What `create` returned.
+
+        Raises:
+            ProvisionerError: They cannot be read now.
+        """
+        page = self.log_page(resource_meta, lines=0, token="")
+        return GetTaskLogsResponse() if page is None else insight.logs_answer(page)
+
+    def _remove_earlier(self, content: Wanted) -> None:
+        """Remove what earlier attempts of the same task left; each call says so again, and costs nothing then."""
+        for name in content.earlier:
+            identity = replace(content.request.identity, service=name, stack=name)
+            try:
+                self._runtime.control().remove(replace(content.request, identity=identity))
+            except ProvisionerError as error:
+                # It is said again with the next poll.
+                log.warning("an earlier attempt is not removed yet", stack_name=name, error=error.message)
+
     def _asked(
         self, template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExecutionMetadata | None
     ) -> Wanted | Attached:
         config = task_inputs.parse(template.custom, inputs, source=f"task_config of {template.id.name}")
         outputs = _declared_outputs(template)
         namespace = settings.load().namespace
+        earlier: tuple[Identity, ...] = ()
         if metadata is None:
             identity = execution.local(template.id.name, namespace=namespace, name=config.name)
         else:
-            identity = execution.from_flyte(metadata, namespace=namespace, name=config.name)
+            task, namespace = execution.task_execution(metadata), metadata.namespace or namespace
+            identity = for_task(task, namespace=namespace, name=config.name)
+            earlier = execution.earlier(task, namespace=namespace, name=config.name)
         if config.existing_release_name is not None:
             return Attached(identity.namespace, config.existing_release_name, outputs)
         assert config.spec is not None  # noqa: S101 - parse_config gives exactly one of the two
-        return Wanted(ServiceRequest(identity, _sealed(config.spec, identity.stack), self._clock()), outputs)
+        request = ServiceRequest(identity, _sealed(config.spec, identity.stack), self._clock())
+        # What is to be retained outlives its attempt as well.
+        left = () if _is_retained(request) else tuple(item.service for item in earlier)
+        return Wanted(request, outputs, left)
+
+
+def _identity(content: Wanted | Attached, status: Status) -> Identity:
+    if isinstance(content, Wanted):
+        return content.request.identity
+    return Identity("", "", content.namespace, content.service, status.stack, "")
+
+
+def _links(content: Wanted | Attached, status: Status) -> list[TaskLog]:
+    return log_links(settings.load().log_links, _identity(content, status), status.wanted)
 
 
 def _status(control: Control, content: Wanted | Attached) -> Status:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from provisioner.errors import PermanentError
 from provisioner.identity import LOCAL_PROJECT, Identity, TaskExecutionId, for_task
 
+_EARLIER_ATTEMPTS = 32
+
 _local_execution = f"local-{secrets.token_hex(4)}"
 _local_nodes = itertools.count()
 
 
-def from_flyte(metadata: Any, *, namespace: str, name: str | None) -> Identity:
-    """The identity of the service of one attempt of one task.
+def task_execution(metadata: Any) -> TaskExecutionId:
+    """The whole id of one attempt of one task.
 
     Args:
         metadata: flytekit's `TaskExecutionMetadata`.
-        namespace: Namespace when the metadata names none.
-        name: Readable part of the service's name, or None.
 
     Raises:
         PermanentError: The request carries no task execution id. Every
@@ -43,7 +44,24 @@ def from_flyte(metadata: Any, *, namespace: str, name: str | None) -> Identity:
             reason="NoExecutionId",
             hint="send task_execution_metadata, as propeller does",
         )
-    return for_task(task_id, namespace=metadata.namespace or namespace, name=name)
+    return task_id
+
+
+def earlier(task: TaskExecutionId, *, namespace: str, name: str | None) -> tuple[Identity, ...]:
+    """The services that earlier attempts of a task may have left.
+
+    Each attempt has a name of its own, and propeller sends no DeleteTask for
+    one whose CreateTask it has given up. What lies further back than the last
+    32 attempts ends with the execution, by the janitor.
+
+    Args:
+        task: The attempt that runs now.
+        namespace: Kubernetes namespace.
+        name: Readable part of the service's name, or None.
+    """
+    first = max(0, task.attempt - _EARLIER_ATTEMPTS)
+    attempts = (replace(task, attempt=attempt) for attempt in range(first, task.attempt))
+    return tuple(for_task(attempt, namespace=namespace, name=name) for attempt in attempts)
 
 
 def local(task: str, *, namespace: str, name: str | None) -> Identity:

@@ -6,7 +6,9 @@ and it is the only memory that survives a crash, so it holds the whole request.
 
 The form is compact JSON, `{"v":1,...}` with exactly one of `request`,
 `attached` and `rejected`; above 1 KiB it is deflated (zlib), which cannot be
-mistaken, since JSON begins with a brace.
+mistaken, since JSON begins with a brace. A field that an older server may do
+without is added to the same version; one that it must not overlook makes a new
+one, and the older server then waits.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ class Wanted:
     Attributes:
         request: All that control needs.
         outputs: Names of the outputs that the task declares.
+        earlier: Names of the services that earlier attempts may have left.
     """
 
     request: ServiceRequest
     outputs: tuple[str, ...]
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class DataServiceMeta(ResourceMeta):  # type: ignore[misc]
         document: dict[str, Any] = {"v": VERSION}
         if isinstance(content, Wanted):
             document |= {"request": content.request.document(), "outputs": list(content.outputs)}
+            if content.earlier:
+                document["earlier"] = list(content.earlier)
         elif isinstance(content, Attached):
             document |= {"attached": asdict(content)}
         else:
@@ -151,8 +157,8 @@ def _inflate(data: bytes) -> bytes:
 
 def _content(document: dict[str, Any]) -> Content:
     if "request" in document:
-        outputs = tuple(str(name) for name in document["outputs"])
-        return Wanted(ServiceRequest.from_document(document["request"]), outputs)
+        outputs, earlier = (tuple(map(str, document.get(key, ()))) for key in ("outputs", "earlier"))
+        return Wanted(ServiceRequest.from_document(document["request"]), outputs, earlier)
     if "attached" in document:
         attached = document["attached"]
         outputs = tuple(str(name) for name in attached["outputs"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -19,6 +19,12 @@ from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, ProvisionerError, TransientError, UsageError
+from provisioner.identity import Identity
+
+if TYPE_CHECKING:
+    # The cluster's side takes long to import, and every process that uses flytekit imports this module.
+    from provisioner.cluster import Snapshot
+    from provisioner.control.replica_logs import LogPage
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +49,12 @@ class Control(Protocol):
 
     def remove(self, request: ServiceRequest) -> Status:
         """Ask for the removal of a service."""
+
+    def snapshot(self, identity: Identity) -> Snapshot:
+        """What the cluster shows of a service."""
+
+    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+        """A page of the logs of a service's replicas."""
 
     def attached(self, namespace: str, service: str) -> Status:
         """How a service is that somebody else created."""

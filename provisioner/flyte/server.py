@@ -17,10 +17,9 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 import grpc
@@ -31,23 +30,18 @@ from flyteidl.service.agent_pb2_grpc import (
     add_AsyncAgentServiceServicer_to_server,
     add_SyncAgentServiceServicer_to_server,
 )
-from flytekit.extend.backend.connector_service import (
-    AsyncConnectorService,
-    ConnectorMetadataService,
-    SyncConnectorService,
-)
+from flytekit.extend.backend.connector_service import ConnectorMetadataService, SyncConnectorService
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from prometheus_client import start_http_server
 
 from provisioner.errors import PermanentError
+from provisioner.flyte.calls import THREADS, Calls
 from provisioner.flyte.runtime import RUNTIME, Runtime
 from provisioner.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-# Calls answer from memory; these many may wait for the processor at once.
-_CALL_THREADS = 16
 _HEALTH_SECONDS = 0.2
 # What a call that has begun needs at most once nothing runs any more.
 _LAST_CALLS_SECONDS = 2.0
@@ -67,27 +61,6 @@ class Addresses:
     host: str
     port: int
     metrics_port: int
-
-
-class _Calls(AsyncConnectorService):  # type: ignore[misc]
-    """flytekit's service, whose errors tell the caller the cause; the traceback stays in the log."""
-
-    async def CreateTask(self, request: Any, context: Any) -> Any:
-        return await _plainly(super().CreateTask(request, context), context)
-
-    async def GetTask(self, request: Any, context: Any) -> Any:
-        return await _plainly(super().GetTask(request, context), context)
-
-    async def DeleteTask(self, request: Any, context: Any) -> Any:
-        return await _plainly(super().DeleteTask(request, context), context)
-
-
-async def _plainly(call: Awaitable[Any], context: Any) -> Any:
-    answer = await call
-    _, traceback, message = (context.details() or "").rpartition("Message:\n\n")
-    if traceback:
-        context.set_details(message.strip())
-    return answer
 
 
 class Server:
@@ -115,7 +88,7 @@ class Server:
         """
         host, port = self._settings.host, self._settings.port
         _check_port(host, port)
-        add_AsyncAgentServiceServicer_to_server(_Calls(), self._grpc)
+        add_AsyncAgentServiceServicer_to_server(Calls(), self._grpc)
         add_SyncAgentServiceServicer_to_server(SyncConnectorService(), self._grpc)
         add_AgentMetadataServiceServicer_to_server(ConnectorMetadataService(), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
@@ -126,7 +99,7 @@ class Server:
             raise _port_error("port", host, port, str(error)) from error
         self._metrics = _metrics_server(host, self._settings.metrics_port)
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call"))
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="call"))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number.name)
         await self._grpc.start()

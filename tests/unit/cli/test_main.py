@@ -147,3 +147,11 @@ def test_exit_codes_are_the_documented_ones():
         "REFUSED": 4,
         "INTERRUPTED": 130,
     }
+
+
+@pytest.mark.parametrize("links", ['{"A":"https://logs/{{ .pod }}"}', '{" ":"x"}', '{"A":1}', "[1]", "x"])
+def test_wrong_templates_of_links_are_named(monkeypatch: pytest.MonkeyPatch, links: str):
+    monkeypatch.setenv("PROVISIONER_LOG_LINKS", links)
+    done = run("settings")
+    assert done.returncode == 2
+    assert "PROVISIONER_LOG_LINKS" in done.stderr

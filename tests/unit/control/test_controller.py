@@ -12,6 +12,7 @@ from provisioner.cluster.objects import Snapshot
 from provisioner.control.controller import Controller
 from provisioner.control.last_words import LastWords
 from provisioner.control.queue import Backoff, Done, KeyedQueue, Kind, Operation, Outcome
+from provisioner.control.replica_logs import ReplicaLogs
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.workers import Workers
@@ -51,7 +52,13 @@ class Harness:
         self.recorded: dict[str, ServiceRequest] = {}
         self.workers = Workers(2, self.run, KeyedQueue(Backoff(first=0.01, cap=0.02)))
         self.controller = Controller(
-            self.cache, self.workers, LastWords(lambda ref: ""), self.recorded.get, Settings(), clock=lambda: self.now
+            self.cache,
+            self.workers,
+            LastWords(lambda ref: ""),
+            self.recorded.get,
+            ReplicaLogs(None),
+            Settings(),
+            clock=lambda: self.now,
         )
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:

@@ -19,10 +19,13 @@ from flytekit.models.security import Identity as FlyteIdentity
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 from flytekit.tools.translator import get_serializable
 
+from provisioner.cluster.objects import Container, Pod, Snapshot
+from provisioner.control.replica_logs import LogEntry, LogPage, read_token
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Endpoint, Phase, Status
 from provisioner.flyte import DataServiceConfig, DataServiceConnector, DataServiceTask
 from provisioner.flyte.runtime import Runtime
+from provisioner.identity import Identity
 from provisioner.spec import Port
 
 
@@ -59,6 +62,19 @@ class FakeControl:
         self._status("remove", request)
         self.requests.pop(request.stack, None)
         return Status(request.stack, Phase.GONE)
+
+    def snapshot(self, identity: Identity) -> Snapshot:
+        pods = tuple(
+            Pod(identity.namespace, f"{identity.service}-{index}", containers=(Container("main", restarts=index),))
+            for index in range(2)
+        )
+        return Snapshot(pods=pods)
+
+    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+        read_token(token)
+        self.calls.append(("logs", f"{identity.namespace}/{identity.service} {lines} {token}"))
+        stamp = "2026-05-09T07:00:00.5Z"
+        return LogPage((LogEntry(stamp, f"{identity.service}-0", "hello"),), f"{identity.service}-0={stamp}")
 
     def attached(self, namespace: str, service: str) -> Status:
         self.calls.append(("attached", f"{namespace}/{service}"))

@@ -7,7 +7,8 @@ import dataclasses
 import secrets
 
 import pytest
-from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.admin.agent_pb2 import AgentError
+from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution
 from flytekit import FlyteContext, kwtypes
 from flytekit.core.type_engine import TypeEngine
 from flytekit.extend.backend.base_connector import ConnectorRegistry, Resource
@@ -239,6 +240,100 @@ def test_control_that_cannot_start_never_fails_a_task(template, execution) -> No
     resource = connector.get(meta)
     assert resource.phase == TaskExecution.RUNNING
     assert "cannot start: settings are not valid" in resource.message
+
+
+def test_a_later_attempt_removes_what_the_earlier_ones_left(connector, control, template, execution) -> None:
+    stacks = []
+    for attempt in range(3):
+        control.calls.clear()
+        meta = wire(connector.create(template, task_execution_metadata=execution(attempt=attempt)))
+        stacks.append(meta.content.request.stack)
+        assert control.calls == [*(("remove", stack) for stack in stacks[:-1]), ("ensure", stacks[-1])]
+    # Nobody has to remember it: after a crash the poll says so again.
+    control.calls.clear()
+    connector.get(meta)
+    assert control.calls == [("remove", stacks[0]), ("remove", stacks[1]), ("observe", stacks[2])]
+
+
+def test_what_is_to_be_retained_is_no_remainder_of_an_attempt(connector, control, template, execution) -> None:
+    template.custom["spec"]["deletionPolicy"] = "Retain"
+    connector.create(template, task_execution_metadata=execution(attempt=2))
+    assert [call for call, _ in control.calls] == ["ensure"]
+
+
+def test_an_attempt_that_cannot_be_real_asks_for_a_bounded_number_of_removals(
+    connector, control, template, execution
+) -> None:
+    meta = wire(connector.create(template, task_execution_metadata=execution(attempt=4_000_000_000)))
+    assert [call for call, _ in control.calls] == ["remove"] * 32 + ["ensure"]
+    assert len(meta.encode()) < 2048
+
+
+def test_a_fault_while_an_earlier_attempt_is_removed_does_not_stop_the_new_one(
+    connector, control, template, execution, monkeypatch
+) -> None:
+    def fail(request: object) -> None:
+        raise TransientError("not now")
+
+    monkeypatch.setattr(control, "remove", fail)
+    meta = wire(connector.create(template, task_execution_metadata=execution(attempt=1)))
+    assert connector.get(meta).phase == TaskExecution.QUEUED
+    assert [call for call, _ in control.calls] == ["ensure", "observe"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "origin"), [("ImageNotFound", ExecutionError.USER), ("RegistryUnreachable", ExecutionError.SYSTEM)]
+)
+def test_a_failure_says_its_code_and_who_is_to_act(connector, control, template, execution, reason, origin) -> None:
+    meta = wire(connector.create(template, task_execution_metadata=execution()))
+    control.answer = {"phase": Phase.FAILED, "reason": reason, "message": "what"}
+    error = asyncio.run(connector.get(meta).to_flyte_idl()).agent_error
+    assert (error.code, error.origin) == (reason, origin)
+    assert error.kind == AgentError.NON_RECOVERABLE
+    control.answer = {"phase": Phase.STARTING, "reason": reason}
+    assert not asyncio.run(connector.get(meta).to_flyte_idl()).HasField("agent_error")
+
+
+def test_a_rejected_request_is_the_author_s_and_an_unreadable_meta_the_system_s(connector, bad, execution) -> None:
+    rejected = wire(connector.create(bad, task_execution_metadata=execution()))
+    error = asyncio.run(connector.get(rejected).to_flyte_idl()).agent_error
+    assert (error.code, error.origin) == ("InvalidSpec", ExecutionError.USER)
+    foreign = DataServiceMeta.decode(b"something else")
+    error = asyncio.run(connector.get(foreign).to_flyte_idl()).agent_error
+    assert (error.code, error.origin) == ("UnreadableMeta", ExecutionError.SYSTEM)
+
+
+def test_log_links_are_there_from_the_first_poll(connector, control, template, execution, monkeypatch) -> None:
+    links = {"Logs": "https://logs/{{ .namespace }}/{{.podName}}", "Board": "https://board/{{ .executionName }}"}
+    given = settings.Settings(log_links=links)
+    monkeypatch.setattr(settings, "load", lambda: given)
+    meta = wire(connector.create(template, task_execution_metadata=execution()))
+    service = meta.content.request.identity.service
+    found = asyncio.run(connector.get(meta).to_flyte_idl()).log_links
+    assert [(link.name, link.uri) for link in found] == [
+        *((f"Logs ({service}-{ordinal})", f"https://logs/p-d/{service}-{ordinal}") for ordinal in range(3)),
+        ("Board", "https://board/exec1"),
+    ]
+
+
+def test_metrics_are_what_the_watch_knows(connector, control, template, execution) -> None:
+    meta = wire(connector.create(template, task_execution_metadata=execution()))
+    service = meta.content.request.identity.service
+    control.answer = {"phase": Phase.STARTING, "ready": 1}
+    found = {result.metric: dict(result.data) for result in connector.get_metrics(meta).results}
+    assert found["replicas"] == {"wanted": 3, "ready": 1, "pods": 2}
+    assert found["restarts"] == {f"{service}-0": 0, f"{service}-1": 1}
+    assert found["status"]["phase"] == "Starting"
+    assert [result.metric for result in connector.get_metrics(meta, queries=["restarts", "cpu"]).results] == [
+        "restarts"
+    ]
+
+
+def test_what_never_became_a_service_has_no_logs_and_no_metrics(connector, control, bad, execution) -> None:
+    meta = wire(connector.create(bad, task_execution_metadata=execution()))
+    assert not connector.get_metrics(meta).results
+    assert not connector.get_logs(meta).body.results
+    assert control.calls == []
 
 
 def test_delete_removes_and_may_be_repeated(connector, control, template, execution) -> None:

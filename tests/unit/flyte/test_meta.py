@@ -49,6 +49,7 @@ USUAL = wanted(
     [
         USUAL,
         wanted(env={f"V{i}": "x" * 40 for i in range(40)}),
+        Wanted(USUAL.request, ("service",), ("graph-a", "graph-b")),
         Attached("ns", "graph", ("name",)),
         Rejected("InvalidSpec", "two\nlines, ü", "a hint"),
     ],
@@ -115,3 +116,21 @@ def test_a_bomb_is_not_inflated() -> None:
 
     content = DataServiceMeta.decode(zlib.compress(b"[" * 50_000_000)).content
     assert isinstance(content, Unreadable)
+
+
+def test_what_the_first_version_wrote_is_read_by_every_later_one() -> None:
+    written = (
+        b'{"v":1,"request":{"identity":{"project":"p","domain":"d","namespace":"n","service":"g-1","stack":"g-1",'
+        b'"owner":"e"},"spec":{"image":"a:1","ports":[{"name":"main","port":9000}],"replicas":2},'
+        b'"acceptedAt":1700000000.125},"outputs":["service"]}'
+    )
+    content = DataServiceMeta.decode(written).content
+    assert isinstance(content, Wanted)
+    assert (content.request.stack, content.request.spec.replicas, content.outputs) == ("g-1", 2, ("service",))
+    attached = DataServiceMeta.decode(b'{"v":1,"attached":{"namespace":"n","service":"g","outputs":["name"]}}').content
+    assert attached == Attached("n", "g", ("name",))
+
+
+def test_a_field_that_a_later_server_added_is_no_obstacle() -> None:
+    document = json.loads(DataServiceMeta(USUAL).encode()) | {"later": {"some": "thing"}}
+    assert DataServiceMeta.decode(json.dumps(document).encode()).content == USUAL

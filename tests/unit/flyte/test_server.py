@@ -7,23 +7,45 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import grpc
 import httpx
 import pytest
-from flyteidl.admin.agent_pb2 import DeleteTaskRequest, ListAgentsRequest, TaskCategory
+from flyteidl.admin.agent_pb2 import (
+    CreateTaskRequest,
+    DeleteTaskRequest,
+    GetTaskLogsRequest,
+    GetTaskMetricsRequest,
+    GetTaskRequest,
+    ListAgentsRequest,
+    TaskCategory,
+)
+from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
+from flytekit.extend.backend.base_connector import ConnectorRegistry
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from provisioner.errors import PermanentError, UsageError
+from provisioner.flyte.connector import DataServiceConnector
 from provisioner.flyte.runtime import Runtime
 from provisioner.flyte.server import Server
 from provisioner.settings import Settings
 
 SERVING = HealthCheckResponse.SERVING
 NOT_SERVING = HealthCheckResponse.NOT_SERVING
+OURS = TaskCategory(name="dataservicetask")
+
+
+@contextmanager
+def registered(connector: DataServiceConnector) -> Iterator[None]:
+    """The connector that answers our task type meanwhile."""
+    usual = ConnectorRegistry.get_connector(OURS.name)
+    ConnectorRegistry._REGISTRY[usual.task_category] = connector
+    yield
+    ConnectorRegistry._REGISTRY[usual.task_category] = usual
 
 
 @pytest.fixture
@@ -88,6 +110,71 @@ async def test_an_error_tells_its_cause_without_a_traceback(start, runtime) -> N
         await AsyncAgentServiceStub(server.channel).DeleteTask(request)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert caught.value.details() == "TransientError: resource meta of version 9; this server reads up to version 1."
+
+
+async def test_logs_come_as_a_token_and_a_page(start, control, runtime, connector, template, execution) -> None:
+    server = await start(runtime)
+    ours = DataServiceConnector(runtime)
+    meta = ours.create(template, task_execution_metadata=execution()).encode()
+    stub = AsyncAgentServiceStub(server.channel)
+    with registered(ours):
+        request = GetTaskLogsRequest(resource_meta=meta, task_category=OURS, lines=7)
+        header, body = [answer async for answer in stub.GetTaskLogs(request)]
+        assert body.body.results[0].endswith("-0 | hello")
+        assert body.body.structured_lines[0].timestamp.seconds == 1778310000
+        again = GetTaskLogsRequest(resource_meta=meta, task_category=OURS, token=header.header.token)
+        assert [answer async for answer in stub.GetTaskLogs(again)]
+        assert control.calls[-1][1].endswith(header.header.token)
+        wrong = GetTaskLogsRequest(resource_meta=meta, task_category=OURS, token="x")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            [answer async for answer in stub.GetTaskLogs(wrong)]
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        metrics = await stub.GetTaskMetrics(
+            GetTaskMetricsRequest(resource_meta=meta, task_category=OURS, queries=["replicas"])
+        )
+        assert [result.metric for result in metrics.results] == ["replicas"]
+
+
+async def test_a_call_for_another_task_type_says_so(start, runtime) -> None:
+    server = await start(runtime)
+    stub = AsyncAgentServiceStub(server.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.GetTaskMetrics(GetTaskMetricsRequest(task_category=TaskCategory(name="spark")))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "spark" in caught.value.details()
+
+
+async def test_slow_creates_leave_threads_for_polls(start, control, runtime, template, execution) -> None:
+    server = await start(runtime)
+    ours = DataServiceConnector(runtime)
+    meta = ours.create(template, task_execution_metadata=execution()).encode()
+    stub = AsyncAgentServiceStub(server.channel)
+    begun, may_end = threading.Semaphore(0), threading.Event()
+    ensure = control.ensure
+
+    def slow(request):
+        begun.release()
+        may_end.wait(60)
+        return ensure(request)
+
+    control.ensure = slow
+    with registered(ours):
+        requests = [
+            CreateTaskRequest(
+                template=template.to_flyte_idl(), task_execution_metadata=execution(name=f"e{index}").to_flyte_idl()
+            )
+            for index in range(40)
+        ]
+        creates = [asyncio.ensure_future(stub.CreateTask(request)) for request in requests]
+        try:
+            for _ in range(8):
+                assert await asyncio.to_thread(begun.acquire, timeout=60)
+            answer = await stub.GetTask(GetTaskRequest(resource_meta=meta, task_category=OURS))
+            assert answer.resource.phase == TaskExecution.QUEUED
+            assert not any(create.done() for create in creates)
+        finally:
+            may_end.set()
+        await asyncio.gather(*creates)
 
 
 async def test_a_signal_turns_health_first_then_drains_then_closes(start, control, runtime) -> None:
