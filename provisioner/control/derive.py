@@ -105,17 +105,17 @@ def derive_cluster(
             changes=changes,
         )
     if diagnosis is not None and diagnosis.final and fresh:
-        failed = _failed(request, readiness, diagnosis.reason, _sentence(diagnosis), diagnosis.hint)
+        failed = _failed(request, readiness, diagnosis.reason, _said(diagnosis), diagnosis.hint)
         return replace(failed, changes=changes)
     if late and fresh:
-        cause = _sentence(diagnosis) if diagnosis else readiness.message
+        cause = _said(diagnosis) if diagnosis else readiness.message
         failed = _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
         return replace(failed, changes=changes)
     return Status(
         request.stack,
         Phase.STARTING,
         reason=diagnosis.reason if diagnosis else "",
-        message=_sentence(diagnosis) if diagnosis else readiness.message,
+        message=_said(diagnosis) if diagnosis else readiness.message,
         hint=diagnosis.hint if diagnosis else "",
         ready=readiness.ready,
         wanted=request.spec.replicas,
@@ -136,14 +136,24 @@ def _removal(request: ServiceRequest, view: View) -> Status:
         message=f"removal failed {view.failures} times, last: {message}" if view.stalled else message,
         hint=error.hint if error else "",
         wanted=wanted,
+        stalled=view.stalled,
     )
 
 
 def _on_the_way(request: ServiceRequest, view: View) -> Status:
     phase = Phase.QUEUED if view.running is None else Phase.APPLYING
     if view.error is not None:
-        message = f"to be tried again (failed {view.failures} times): {view.error.message}"
-        return Status(request.stack, phase, view.error.reason, message, view.error.hint, wanted=request.spec.replicas)
+        tried = f"failed {view.failures} time{'s' if view.failures > 1 else ''}"
+        state = f"stalled, {tried} and is still tried" if view.stalled else f"to be tried again ({tried})"
+        return Status(
+            request.stack,
+            phase,
+            view.error.reason,
+            f"{state}: {view.error.message}",
+            view.error.hint,
+            wanted=request.spec.replicas,
+            stalled=view.stalled,
+        )
     message = "waits for a worker" if phase is Phase.QUEUED else "its stack is being applied"
     return Status(request.stack, phase, message=message, wanted=request.spec.replicas)
 
@@ -161,5 +171,7 @@ def _failed(request: ServiceRequest, readiness: Readiness, reason: str, message:
     )
 
 
-def _sentence(diagnosis: Diagnosis) -> str:
-    return f"{diagnosis.summary}: {diagnosis.detail}" if diagnosis.detail else diagnosis.summary
+def _said(diagnosis: Diagnosis) -> str:
+    """The cause in one line; below it the log, where there is more of it than the line that the cause quotes."""
+    log = diagnosis.detail if "\n" in diagnosis.detail else ""
+    return f"{diagnosis.summary}\n{log}" if log else diagnosis.summary

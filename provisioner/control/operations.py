@@ -13,6 +13,7 @@ from provisioner.control.admission import Way, check_claims, check_cluster, chec
 from provisioner.control.drift import Drifted, compare
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
 from provisioner.control.recorded import is_applied, recorded, recorded_cluster
+from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
 from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.engine.origin import backend_id
@@ -38,10 +39,16 @@ class Operations:
         cluster: Looks before it leaps, and afterwards.
         settings: Bounds of one operation.
         clock: The time in seconds since the epoch.
+        permit: Called before each operation; raises when none may begin.
     """
 
     def __init__(
-        self, engine: Engine, cluster: ClusterClient, settings: Settings, clock: Callable[[], float] = time.time
+        self,
+        engine: Engine,
+        cluster: ClusterClient,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._cluster = cluster
@@ -51,9 +58,11 @@ class Operations:
         self._lock = threading.Lock()
         self._known_origin: Origin | None = None
         self._clock = clock
+        self._permit = permit
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
         """Carry out one operation; what goes wrong is raised as a `ProvisionerError`."""
+        self._permit()
         intent = operation.intent
         if intent.kind is Kind.REMOVE:
             return self._remove(intent.request, cancellation)
@@ -175,7 +184,12 @@ class Operations:
         checkpoint = self._engine.state.checkpoint(request.stack)
         if checkpoint is not None:
             check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
-            stack.destroy(deadline=self._settings.operation_timeout, cancellation=cancellation)
+            take_down(
+                stack,
+                self._cluster.foreign(request.identity),
+                deadline=self._settings.operation_timeout,
+                cancellation=cancellation,
+            )
         # What a killed run created without recording it carries our label and nobody else's.
         self._cluster.delete_labelled(request.identity)
         remaining = self._cluster.remaining(request.identity)

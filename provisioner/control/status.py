@@ -52,6 +52,8 @@ class Status:
         wanted: Replicas that the specification asks for.
         endpoints: Every port of every replica; set when it is ready.
         changes: What the last operation did, one line per object.
+        stalled: Whether its operation failed so often in a row that a person
+            should look; it is tried again all the same.
     """
 
     stack: str
@@ -63,6 +65,7 @@ class Status:
     wanted: int = 0
     endpoints: tuple[Endpoint, ...] = ()
     changes: tuple[str, ...] = field(default=())
+    stalled: bool = False
 
     @property
     def final(self) -> bool:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from provisioner.control.removal import take_down
 from provisioner.engine import Cancellation, Engine
 from provisioner.errors import PermanentError, ProvisionerError
 from provisioner.identity import ANNOTATION_NOTICE
@@ -151,20 +152,11 @@ class Sweeper:
         return Outcome(decision, Result.DONE)
 
     def _destroy(self, decision: Decision, now: Inventory, cancellation: Cancellation) -> None:
-        """Let the engine delete what it recorded, unless somebody else's object has taken such a name.
-
-        The engine deletes by name. So in that case the record is dropped, and
-        what is ours is found by its label and deleted by its uid.
-        """
-        stack = self._engine.stack(decision.stack)
         checkpoint = now.stacks[decision.stack].checkpoint
         identity = checkpoint.identity if checkpoint is not None else None
         foreign = self._objects.foreign(identity) if identity is not None else []
-        if foreign:
-            _log.warning("an object of that name is somebody else's", stack_name=decision.stack, object=str(foreign[0]))
-            stack.forget()
-            return
-        stack.destroy(deadline=self._destroy_timeout, cancellation=cancellation)
+        stack = self._engine.stack(decision.stack)
+        take_down(stack, foreign, deadline=self._destroy_timeout, cancellation=cancellation)
 
     def _delete_and_verify(self, decision: Decision, cancellation: Cancellation) -> list[str]:
         """Delete what is there under the label, and look until it is gone; gives what is left.

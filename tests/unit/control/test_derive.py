@@ -56,8 +56,13 @@ def test_what_was_ready_stays_ready_after_the_start_deadline():
 def test_final_diagnosis_fails_with_cause_and_next_step():
     found = status(diagnosis=BROKEN)
     assert (found.phase, found.reason, found.hint) == (Phase.FAILED, "CrashLoop", "mend it")
-    assert "exit code 3" in found.message
-    assert "boom" in found.message
+    assert found.message == "container ended with exit code 3"
+
+
+def test_a_log_is_shown_below_the_cause_that_quotes_its_last_line():
+    log = "loading\nboom"
+    found = status(diagnosis=replace(BROKEN, summary="container ended; last line: boom", detail=log))
+    assert found.message == f"container ended; last line: boom\n{log}"
 
 
 def test_diagnosis_within_its_grace_is_shown_and_waited_for():
@@ -96,6 +101,16 @@ def test_transient_errors_end_at_the_deadline():
     assert "API server away" in found.message
 
 
+def test_an_operation_that_fails_again_and_again_is_stalled_and_says_why():
+    error = TransientError("API server away", reason="ClusterUnreachable", hint="start it")
+    view = replace(APPLIED, settled=False, error=error, failures=8, stalled=True)
+    found = status(view)
+    assert found.stalled
+    assert (found.phase, found.reason, found.hint) == (Phase.QUEUED, "ClusterUnreachable", "start it")
+    assert found.message == "stalled, failed 8 times and is still tried: API server away"
+    assert not status(replace(view, failures=7, stalled=False)).stalled
+
+
 def test_permanent_error_fails():
     found = status(replace(APPLIED, error=PermanentError("no", reason="Forbidden", hint="grant it")))
     assert (found.phase, found.reason, found.hint) == (Phase.FAILED, "Forbidden", "grant it")
@@ -115,6 +130,7 @@ def test_removal_that_fails_is_not_gone():
     found = status(removing)
     assert (found.phase, found.reason) == (Phase.REMOVING, "Forbidden")
     assert "9 times" in found.message
+    assert found.stalled
 
 
 views = st.builds(
