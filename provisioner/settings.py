@@ -82,6 +82,13 @@ Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
+def _split(value: object) -> object:
+    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
 class Settings(BaseSettings):
     """All settings of the provisioner.
 
@@ -120,10 +127,30 @@ class Settings(BaseSettings):
         le=64,
         description="engine operations that run at once",
     )
+    namespaces: Names = Field(
+        default=(),
+        description="namespaces that are watched, comma-separated; all when empty, which needs a ClusterRole",
+    )
+    stalled_after: int = Field(
+        default=8, ge=1, le=1000, description="failures in a row from which an operation counts as stalled"
+    )
+    graces: str = Field(
+        default="",
+        description="REASON=DURATION, comma-separated: for how long a cause may last before the service has failed; "
+        "REASON=never leaves that to the start deadline",
+    )
     operation_timeout: Seconds = Field(
         default=300.0, description="seconds after which one engine operation is cancelled"
     )
     cancel_grace: Seconds = Field(default=20.0, description="seconds between a graceful and a hard cancel")
+    heartbeat: Seconds = Field(
+        default=60.0,
+        description="seconds after which a server that gives no sign of life counts as dead, so that the others clear "
+        "its locks; at least three times cancel_grace",
+    )
+    heartbeat_namespace: str = Field(
+        default="", description="namespace of the servers' Leases, their signs of life; else the setting `namespace`"
+    )
     host: str = Field(default="0.0.0.0", description="address that `serve` listens on")  # noqa: S104
     port: Port = Field(default=8000, description="gRPC port of `serve`; 0 chooses a free one")
     metrics_port: Port = Field(default=9090, description="Prometheus port of `serve`; 0 chooses a free one")

@@ -160,6 +160,11 @@ class ClusterCache:
             namespace_deleted=namespace_deleted,
         )
 
+    def statefulsets(self) -> list[StatefulSet]:
+        """The StatefulSets of all services."""
+        with self._change:
+            return self._objects.all(StatefulSet)
+
     def stack_of(self, namespace: str, service: str) -> str | None:
         """The stack that a service belongs to, by its name; None when there is no such service.
 

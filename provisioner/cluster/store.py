@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from provisioner.cluster.objects import Claim, Event, Namespace, Pod, Service, StatefulSet
 
@@ -18,6 +18,7 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 Object: TypeAlias = StatefulSet | Pod | Service | Claim
 Key: TypeAlias = tuple[str, str]
+Found = TypeVar("Found", StatefulSet, Pod, Service, Claim)
 _BY_KIND: dict[str, type[Object]] = {"StatefulSet": StatefulSet, "Pod": Pod, "PersistentVolumeClaim": Claim}
 
 
@@ -83,6 +84,11 @@ class ObjectStore:
     def of(self, stack: str) -> Iterable[Object]:
         """The objects that carry the label of a stack."""
         return self._stacks.get(stack, {}).values()
+
+    def all(self, kind: type[Found]) -> list[Found]:
+        """The objects of one kind."""
+        items = (self._stacks[stack][kind, key] for key, stack in self._owners[kind].items())
+        return [item for item in items if isinstance(item, kind)]
 
     def owner(self, kind: str, key: Key) -> str | None:
         """The stack of an object that an event is about."""

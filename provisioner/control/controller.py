@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from prometheus_client import REGISTRY
+
 from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness, stuck_pods
+from provisioner.cluster.findings.rules import graces
 from provisioner.cluster.objects import Pod
+from provisioner.control.census import PhaseCollector, census
 from provisioner.control.derive import as_scaled, derive, derive_cluster
 from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
-from provisioner.control.queue import Intent, Kind, View
+from provisioner.control.queue import Backoff, Intent, KeyedQueue, Kind, View
 from provisioner.control.replica_logs import LogPage, ReplicaLogs
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.workers import Workers
 from provisioner.engine import Engine
-from provisioner.errors import TransientError
+from provisioner.errors import RefusedError, TransientError
 from provisioner.identity import Identity
 from provisioner.settings import Settings
 
@@ -65,10 +70,12 @@ class Controller:
         self._replica_logs = replica_logs
         self._attached: dict[str, ServiceRequest] = {}
         self._settings = settings
+        self._graces = graces(settings.graces)
         self._clock = clock
         self._failures: dict[str, tuple[ServiceRequest, Status, float]] = {}
         self._lock = threading.Lock()
         self._swept_at = clock()
+        self._phases = PhaseCollector(self.phases)
 
     @classmethod
     def from_settings(cls, settings: Settings, namespaces: Sequence[str] = ()) -> Controller:
@@ -76,12 +83,15 @@ class Controller:
 
         Args:
             settings: Which.
-            namespaces: Where its services are; empty for everywhere.
+            namespaces: Where its services are; by default those of the settings.
+
+        Raises:
+            UsageError: The settings hold a grace that is none.
         """
         client = ClusterClient(settings)
         operations = Operations(Engine(settings), client, settings)
-        workers = Workers(settings.workers, operations.run)
-        cache = ClusterCache(client, namespaces=namespaces)
+        workers = Workers(settings.workers, operations.run, KeyedQueue(Backoff(stalled_after=settings.stalled_after)))
+        cache = ClusterCache(client, namespaces=namespaces or settings.namespaces)
         last_words = LastWords(client.last_lines)
         return cls(cache, workers, last_words, operations.recorded, ReplicaLogs(client), settings)
 
@@ -89,6 +99,7 @@ class Controller:
         """Start the watch and the workers."""
         self._cache.start()
         self._workers.start()
+        REGISTRY.register(self._phases)
 
     def stop(self, timeout: float) -> bool:
         """Let running operations finish, then cancel them.
@@ -100,6 +111,8 @@ class Controller:
             Whether all had ended, so that no lock is left.
         """
         clean = self._workers.stop(timeout, cancel_after=max(0.0, timeout - self._settings.cancel_grace))
+        with suppress(KeyError):  # it may be stopped twice
+            REGISTRY.unregister(self._phases)
         self._last_words.stop()
         self._cache.stop()
         return clean
@@ -113,13 +126,27 @@ class Controller:
 
         Args:
             request: What is wanted.
+
+        Raises:
+            RefusedError: Its namespace is not watched, so that nobody would
+                ever see it ready (reason `NamespaceNotWatched`).
         """
+        self._require_watched(request)
         with self._lock:
             failure = self._failures.get(request.stack)
             if failure is not None and failure[0].same(request):
                 return failure[1]
             self._failures.pop(request.stack, None)
         return self._status(request, self._workers.submit(Intent(Kind.APPLY, request)))
+
+    def _require_watched(self, request: ServiceRequest) -> None:
+        watched, namespace = self._settings.namespaces, request.identity.namespace
+        if watched and namespace not in watched:
+            raise RefusedError(
+                f"namespace {namespace} is not served here; {', '.join(watched)} are",
+                reason="NamespaceNotWatched",
+                hint="add it to PROVISIONER_NAMESPACES of the server, or create the service in one of these",
+            )
 
     def repair(self, request: ServiceRequest) -> Status:
         """Ask for a service, and that what others changed or deleted of it is put right.
@@ -189,6 +216,12 @@ class Controller:
         pods = [pod.name for pod in self._cache.snapshot(identity).pods]
         return self._replica_logs.page(identity.namespace, pods, lines=lines, token=token)
 
+    def phases(self) -> Mapping[Phase, int]:
+        """How many services are in which phase."""
+        with self._lock:
+            failed = list(self._failures)
+        return census(self._cache.statefulsets(), self._workers.views(), failed)
+
     def attached(self, namespace: str, service: str) -> Status:
         """The status of a service that somebody else asked for; it is watched, and nothing more.
 
@@ -256,7 +289,9 @@ class Controller:
     def _diagnose(self, request: ServiceRequest, snapshot: Snapshot, now: float, digest: str) -> Diagnosis | None:
         at = datetime.fromtimestamp(now, UTC)
         # The objects carry the hash of what was applied, also where somebody scaled them since.
-        found = diagnose(snapshot, request.spec, at, self._last_words.of(request.stack), digest=digest)
+        found = diagnose(
+            snapshot, request.spec, at, self._last_words.of(request.stack), graces=self._graces, digest=digest
+        )
         if found is None or found.wants_logs is None:
             return found
         # The verdict waits for the lines that explain it: one poll, not more.

@@ -73,11 +73,13 @@ class Operation:
         number: Counts all operations of the queue.
         intent: What is done.
         failures: How often it failed before, in a row.
+        waited: Seconds between the moment when it was due and its start.
     """
 
     number: int
     intent: Intent
     failures: int
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class _Entry:
     changes: tuple[str, ...] = ()
     settled_at: float = 0.0
     queued: bool = False
-    not_before: float = 0.0
+    due: float = 0.0
 
 
 class KeyedQueue:
@@ -226,7 +228,7 @@ class KeyedQueue:
             return None
         entry.intent = intent
         entry.settled, entry.error, entry.waiting, entry.failures = False, None, "", 0
-        entry.not_before = now
+        entry.due = now
         if entry.running is None:
             self._enqueue(intent.key, entry)
             return None
@@ -238,7 +240,7 @@ class KeyedQueue:
         while self._delayed and self._delayed[0][0] <= now:
             _, _, key = heapq.heappop(self._delayed)
             entry = self._entries.get(key)
-            if entry is not None and not entry.queued and not entry.settled and entry.not_before <= now:
+            if entry is not None and not entry.queued and not entry.settled and entry.due <= now:
                 self._enqueue(key, entry)
         while self._ready:
             project, keys = next(iter(self._ready.items()))
@@ -253,7 +255,7 @@ class KeyedQueue:
             if entry.settled or entry.running is not None:
                 continue
             self._number += 1
-            entry.running = Operation(self._number, entry.intent, entry.failures)
+            entry.running = Operation(self._number, entry.intent, entry.failures, max(0.0, now - entry.due))
             return entry.running
         return None
 
@@ -265,6 +267,8 @@ class KeyedQueue:
             raise ValueError(f"operation {operation.number} of {key} does not run")
         entry.running = None
         if entry.intent is not operation.intent:
+            # It could not run before.
+            entry.due = now
             self._enqueue(key, entry)
             return
         if isinstance(outcome, Again):
@@ -305,6 +309,10 @@ class KeyedQueue:
             settled_at=entry.settled_at,
         )
 
+    def views(self) -> list[View]:
+        """What is known of every key."""
+        return [found for key in self._entries if (found := self.view(key)) is not None]
+
     def forget(self, key: str) -> bool:
         """Drop a settled key; says whether it was dropped."""
         entry = self._entries.get(key)
@@ -321,6 +329,6 @@ class KeyedQueue:
         self._ready.setdefault(entry.intent.request.identity.project, deque()).append(key)
 
     def _delay(self, key: str, entry: _Entry, due: float) -> None:
-        entry.not_before = due
+        entry.due = due
         self._number += 1
         heapq.heappush(self._delayed, (due, self._number, key))

@@ -71,11 +71,23 @@ class Workers:
         with self._changed:
             return self._queue.view(key)
 
+    def views(self) -> list[View]:
+        """What is known of every key."""
+        with self._changed:
+            return self._queue.views()
+
     def forget_settled(self, older_than: float) -> int:
         """Drop what was settled more than `older_than` seconds ago; says how many."""
         with self._changed:
             old = self._queue.settled_before(self._clock() - older_than)
             return sum(self._queue.forget(key) for key in old)
+
+    def cancel_running(self) -> None:
+        """Cancel what runs; it is tried again later."""
+        with self._changed:
+            running = list(self._cancellations.values())
+        for cancellation in running:
+            cancellation.cancel()
 
     def stop(self, timeout: float, cancel_after: float) -> bool:
         """Begin nothing more; wait for what runs, then cancel it.
@@ -92,9 +104,7 @@ class Workers:
             self._stopping = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._cancellations, timeout=min(cancel_after, timeout))
-            running = list(self._cancellations.values())
-        for cancellation in running:
-            cancellation.cancel()
+        self.cancel_running()
         for thread in self._threads:
             thread.join(max(0.0, timeout - (self._clock() - started)))
         return not any(thread.is_alive() for thread in self._threads)
@@ -118,6 +128,7 @@ class Workers:
                     cancellation = self._cancellations[operation.number] = Cancellation()
                     metrics.QUEUED.set(len(self._queue))
                     metrics.RUNNING.set(len(self._cancellations))
+                    metrics.WAIT_SECONDS.labels(operation.intent.kind.value).observe(operation.waited)
                     return operation, cancellation
                 due = self._queue.next_due()
                 self._changed.wait(None if due is None else max(0.0, due - now))

@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from provisioner import toolchain
+from provisioner.engine import metrics
 from provisioner.engine.environment import (
     PROJECT,
     Access,
@@ -26,6 +27,7 @@ from provisioner.engine.environment import (
     process_environment,
 )
 from provisioner.engine.process import Finished, Limits, run
+from provisioner.engine.store import folder_lost
 from provisioner.errors import PermanentError
 from provisioner.passphrase import ensure_passphrase_file
 from provisioner.settings import Settings
@@ -59,6 +61,7 @@ class Cli:
         self._on_process = on_process
         self._lock = threading.Lock()
         self._found: _Installation | None = None
+        self._made: set[Path] = set()
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -83,7 +86,8 @@ class Cli:
 
         Raises:
             PermanentError: There is no CLI, or the state folder cannot be made.
-            TransientError: The machine has no room for another process.
+            TransientError: The machine has no room for another process, or the
+                state folder is not there any more.
         """
         installation = self._installation()
         settings = self._settings
@@ -94,11 +98,13 @@ class Cli:
             passphrase_file=settings.passphrase_file.absolute(),
             kubeconfig=kubeconfig_variable(settings, os.environ, folder),
         )
-        _ensure_backend_folder(access.backend)
+        self._ensure_backend_folder(access.backend)
         command = [str(installation.pulumi), "--non-interactive", "--color", "never", *arguments]
         if self._on_process is not None:
             self._on_process(tuple(command))
-        return run(command, cwd=folder, environment=process_environment(access, os.environ), limits=limits)
+        metrics.STARTED.labels(" ".join(arguments[: 2 if arguments[0] == "stack" else 1])).inc()
+        with metrics.PROCESSES.track_inprogress():
+            return run(command, cwd=folder, environment=process_environment(access, os.environ), limits=limits)
 
     def _installation(self) -> _Installation:
         with self._lock:
@@ -110,16 +116,19 @@ class Cli:
                 self._found = _Installation(toolchain.locate("pulumi").path, home)
             return self._found
 
-
-def _ensure_backend_folder(backend: str) -> None:
-    folder = file_backend(backend)
-    if folder is None or folder.is_dir():
-        return
-    try:
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise PermanentError(
-            f"state folder {folder} cannot be made: {error.strerror}",
-            reason="StatePermissionDenied",
-            hint="name a folder that can be written in PROVISIONER_BACKEND",
-        ) from error
+    def _ensure_backend_folder(self, backend: str) -> None:
+        folder = file_backend(backend)
+        if folder is None:
+            return
+        if not folder.is_dir():
+            if folder in self._made:
+                raise folder_lost(str(folder))
+            try:
+                folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise PermanentError(
+                    f"state folder {folder} cannot be made: {error.strerror}",
+                    reason="StatePermissionDenied",
+                    hint="name a folder that can be written in PROVISIONER_BACKEND",
+                ) from error
+        self._made.add(folder)

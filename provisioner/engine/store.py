@@ -90,6 +90,19 @@ def disk_full(place: str) -> TransientError:
     )
 
 
+def folder_lost(root: str) -> TransientError:
+    """The error for a state folder that was there and is not: what it holds is not gone, it cannot be seen.
+
+    Args:
+        root: The folder.
+    """
+    return TransientError(
+        f"state folder {root} is not there any more",
+        reason="StateUnavailable",
+        hint="mount it again; no other is made in its place",
+    )
+
+
 class Store:
     """Objects below the root of one backend; paths are relative, with slashes. Safe for several threads.
 
@@ -100,10 +113,24 @@ class Store:
     def __init__(self, location: Location) -> None:
         self._root = location.root
         self._local = location.protocol == "file"
+        self._seen = False
         with _translated(location.root):
             # Listings that were kept would hide what another process wrote.
             listings = {} if self._local else {"use_listings_cache": False}
             self._files = fsspec.filesystem(location.protocol, **location.options, **listings)
+
+    def _require_folder(self) -> None:
+        """Tell "there is no such object" from "the folder that it was in is away".
+
+        Raises:
+            TransientError: The folder was there before, and is not.
+        """
+        if not self._local:
+            return
+        if Path(self._root).is_dir():
+            self._seen = True
+        elif self._seen:
+            raise folder_lost(self._root)
 
     def require_space(self) -> None:
         """Refuse to go on while the disk of a state folder is nearly full.
@@ -148,7 +175,10 @@ class Store:
         """
         with _translated(self.place(folder)):
             if self._local:
-                return self._list_local(Path(self.place(folder)))
+                found_here = self._list_local(Path(self.place(folder)))
+                if not found_here:
+                    self._require_folder()
+                return found_here
             try:
                 found = self._files.ls(self.place(folder), detail=True)
             except FileNotFoundError:
@@ -173,6 +203,7 @@ class Store:
                         return sorted(item.name for item in inside if item.is_dir())
                 found = self._files.ls(self.place(folder), detail=True)
             except (FileNotFoundError, NotADirectoryError):
+                self._require_folder()
                 return []
             return sorted(item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
 
@@ -220,7 +251,10 @@ class Store:
             path: Relative path.
         """
         with _translated(self.place(path)):
-            return bool(self._files.exists(self.place(path)))
+            found = bool(self._files.exists(self.place(path)))
+            if not found:
+                self._require_folder()
+            return found
 
     def read(self, path: str) -> bytes | None:
         """An object's bytes; None if it does not exist.
@@ -232,6 +266,7 @@ class Store:
             try:
                 return bytes(self._files.cat_file(self.place(path)))
             except FileNotFoundError:
+                self._require_folder()
                 return None
 
     def write(self, path: str, content: bytes) -> None:
@@ -245,6 +280,7 @@ class Store:
             if not self._local:
                 self._files.pipe_file(self.place(path), content)
                 return
+            self._require_folder()
             target = Path(self.place(path))
             target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.", suffix=".tmp")

@@ -6,7 +6,11 @@ the cause most exactly, and is least likely to pass, stands first.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
+
+from provisioner.errors import UsageError
+from provisioner.spec import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +78,45 @@ RULES: dict[str, Rule] = {
     "Terminating": Rule(None, True, "wait; a finalizer or a lost node can hold it for long"),
 }
 GRACES: dict[str, float] = {reason: rule.grace for reason, rule in RULES.items() if rule.grace is not None}
+_NEVER = "never"
+
+
+def graces(text: str) -> dict[str, float]:
+    """The graces of all reasons, some of them set otherwise.
+
+    Args:
+        text: `REASON=DURATION` or `REASON=never`, comma-separated.
+
+    Returns:
+        Seconds by reason; a reason that is absent is never final by itself.
+
+    Raises:
+        UsageError: A reason is not known, or a duration is none; all are named.
+
+    Example:
+        >>> graces("Unschedulable=20m, Evicted=never")["Unschedulable"]
+        1200
+    """
+    found, problems = dict(GRACES), []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        reason, _, given = (part.strip() for part in item.partition("="))
+        if reason not in RULES:
+            close = difflib.get_close_matches(reason, RULES, n=1)
+            problems.append(
+                f"{item!r}: there is no reason {reason!r}" + (f", did you mean {close[0]}?" if close else "")
+            )
+        elif given == _NEVER:
+            found.pop(reason, None)
+        else:
+            try:
+                found[reason] = 0.0 if given in ("0", "0s") else float(parse_duration(given))
+            except ValueError as error:
+                problems.append(f"{item!r}: {error}, or 0s, or {_NEVER}")
+    if problems:
+        raise UsageError(
+            f"the graces are not valid: {'; '.join(problems)}",
+            reason="GracesInvalid",
+            hint="correct PROVISIONER_GRACES, for example Unschedulable=20m,ImageNotFound=2m,Evicted=never; "
+            f"the reasons are {', '.join(RULES)}",
+        )
+    return found

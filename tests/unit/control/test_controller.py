@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
-from provisioner.cluster.objects import Snapshot
+from provisioner.cluster.objects import Condition, Snapshot, StatefulSet
 from provisioner.control.controller import Controller
 from provisioner.control.last_words import LastWords
 from provisioner.control.queue import Backoff, Done, KeyedQueue, Kind, Operation, Outcome
@@ -17,7 +19,7 @@ from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.workers import Workers
 from provisioner.engine import Cancellation
-from provisioner.errors import PermanentError, TransientError
+from provisioner.errors import PermanentError, RefusedError, TransientError, UsageError
 from provisioner.settings import Settings
 
 NOW = 1_000_000.0
@@ -33,6 +35,9 @@ class Cache:
     def snapshot(self, identity: object) -> Snapshot:
         return self.shown
 
+    def statefulsets(self) -> list[StatefulSet]:
+        return [self.shown.statefulset] if self.shown.statefulset else []
+
     def stack_of(self, namespace: str, service: str) -> str | None:
         return self.stack
 
@@ -43,7 +48,7 @@ class Cache:
 
 
 class Harness:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, settings: Settings | None = None) -> None:
         self.now = NOW
         self.cache = Cache(snapshot)
         self.runs: list[Kind] = []
@@ -57,7 +62,7 @@ class Harness:
             LastWords(lambda ref: ""),
             self.recorded.get,
             ReplicaLogs(None),
-            Settings(),
+            settings or Settings(),
             clock=lambda: self.now,
         )
 
@@ -265,3 +270,47 @@ def test_stop_cancels_what_does_not_end(harness: Harness, make_request):
     assert begun.wait(20)
     assert harness.workers.stop(timeout=20, cancel_after=0.05)
     assert cancelled.is_set()
+
+
+def test_a_namespace_that_nobody_watches_is_refused_at_once(empty_snapshot: Snapshot, make_request):
+    harness = Harness(empty_snapshot, Settings(namespaces=("team-a", "team-b")))
+    with pytest.raises(RefusedError, match="namespace n is not served here; team-a, team-b are") as caught:
+        harness.controller.ensure(make_request())
+    assert caught.value.reason == "NamespaceNotWatched"
+    assert harness.workers.view(make_request().stack) is None
+    watched = Harness(empty_snapshot, Settings(namespaces=("n",)))
+    assert watched.controller.ensure(make_request()).phase is Phase.QUEUED
+
+
+def test_services_are_counted_by_phase(harness: Harness, make_request, make_snapshot):
+    request = make_request()
+    harness.controller.ensure(request)
+    harness.cache.shown = make_snapshot(request)
+    harness.until(request, Phase.READY)
+    assert harness.controller.phases()[Phase.READY] == 1
+    harness.cache.shown = make_snapshot(request, ready=1)
+    assert harness.controller.phases()[Phase.STARTING] == 1
+
+
+@pytest.mark.parametrize(("graces", "phase"), [("", Phase.FAILED), ("Unschedulable=never", Phase.STARTING)])
+def test_a_grace_that_is_set_counts(graces: str, phase: Phase, empty_snapshot: Snapshot, make_request, make_snapshot):
+    request = make_request(startDeadline="1h")
+    no_node = Condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available", request_time(request))
+    shown = make_snapshot(request, ready=0)
+    pods = tuple(dataclasses.replace(pod, phase="Pending", conditions=(no_node,)) for pod in shown.pods)
+    harness = Harness(dataclasses.replace(shown, pods=pods), Settings(graces=graces))
+    harness.controller.start()
+    harness.controller.ensure(request)
+    harness.until(request, Phase.STARTING)
+    harness.now += 1000
+    assert harness.controller.observe(request).phase is phase
+    harness.controller.stop(10)
+
+
+def request_time(request: ServiceRequest) -> datetime:
+    return datetime.fromtimestamp(request.accepted_at, UTC)
+
+
+def test_a_grace_that_is_none_is_told_at_the_start(empty_snapshot: Snapshot):
+    with pytest.raises(UsageError, match="Unschedulabel"):
+        Harness(empty_snapshot, Settings(graces="Unschedulabel=5m"))

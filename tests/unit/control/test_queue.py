@@ -107,6 +107,21 @@ def test_again_is_not_a_failure(queue: KeyedQueue):
     assert queue.take(2.0) is not None
 
 
+def test_an_operation_says_how_long_it_waited(queue: KeyedQueue):
+    queue.submit(apply(), 10)
+    operation = queue.take(12.5)
+    assert operation.waited == 2.5
+    # A delay is no wait: that begins when it is over.
+    queue.finish(operation, Failed(TransientError("away")), 13)
+    assert queue.take(15).waited == 1.0
+
+
+def test_views_are_of_every_key(queue: KeyedQueue):
+    queue.submit(apply("a"), 0)
+    queue.submit(remove("b"), 0)
+    assert {view.intent.kind for view in queue.views()} == set(Kind)
+
+
 def test_projects_take_turns(queue: KeyedQueue):
     for index in range(5):
         queue.submit(apply(f"big-{index}", project="big"), 0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from provisioner.engine.location import locate
 from provisioner.engine.state import STACKS, history_folder, lock_folder
-from provisioner.engine.store import disk_full
+from provisioner.engine.store import Store, disk_full
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
 if TYPE_CHECKING:
@@ -198,3 +200,27 @@ def test_what_a_disk_says(
     assert caught.value.reason == reason
     assert str(backend.root) in caught.value.message
     assert disk_full("x").hint
+
+
+def test_a_state_folder_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
+    folder, aside = tmp_path / "state", tmp_path / "aside"
+    location = locate(f"file://{folder}")
+    assert location is not None
+    store = Store(location)
+    # One that was never made is empty.
+    assert store.read("a") is None
+    store.write("a", b"1")
+    assert store.read("b") is None
+    folder.rename(aside)
+    for look in (
+        lambda: store.read("a"),
+        lambda: store.exists("a"),
+        lambda: store.entries("."),
+        lambda: store.write("a", b"2"),
+    ):
+        with pytest.raises(TransientError, match="not there any more") as caught:
+            look()
+        assert caught.value.reason == "StateUnavailable"
+    assert not folder.exists()
+    aside.rename(folder)
+    assert store.read("a") == b"1"
