@@ -110,11 +110,13 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             status = self._runtime.control().ensure(request)
         except TransientError as error:
             if task_execution_metadata is None:
+                self._local.disown(request)
                 raise  # the person who runs it sees it at once
             # Nothing is lost: the first poll asks again, with the request from the meta.
             bound.warning("service not asked for yet", reason=error.reason, error=error.message)
         except PermanentError as error:
             bound.warning("service refused", reason=error.reason, error=error.message)
+            self._local.disown(request)
             return DataServiceMeta(_rejected(error))
         else:
             bound.info("service asked for", phase=status.phase.value, meta_bytes=size)
@@ -137,12 +139,15 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             if isinstance(content, Wanted):
                 self._remove_earlier(content)
             status = _status(control, content)
-            return answer.of_status(content, status, _links(content, status))
+            found = answer.of_status(content, status, _links(content, status))
         except PermanentError as error:
             return answer.of_rejected(_rejected(error))
         except Exception as error:
             log.exception("status not known", error=str(error))
             return answer.of_fault(error)
+        if isinstance(content, Wanted):
+            self._local.tell(content.request, found.message or "")
+        return found
 
     def delete(self, resource_meta: DataServiceMeta, **_: Any) -> None:
         """Remove the service; repeating it is harmless.

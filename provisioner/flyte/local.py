@@ -37,6 +37,7 @@ class LocalServices:
         self._reaper: Reaper | None = None
         self._owned: set[str] = set()
         self._removing: set[str] = set()
+        self._told: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def own(self, request: ServiceRequest) -> None:
@@ -50,6 +51,28 @@ class LocalServices:
     def owns(self, request: ServiceRequest) -> bool:
         """Whether a workflow running in this process created it."""
         return request.stack in self._owned
+
+    def disown(self, request: ServiceRequest) -> None:
+        """Let go of a service that could not be asked for, so that nobody looks for it at the end."""
+        with self._lock:
+            self._owned.discard(request.stack)
+            if self._reaper is not None:
+                self._reaper.forget(request.stack)
+
+    def tell(self, request: ServiceRequest, message: str) -> None:
+        """Show how one of this process's services is, each time that this changes.
+
+        flytekit shows it too, in a line that lasts as long as the task and
+        appears on a terminal alone.
+
+        Args:
+            request: Which; another's is passed over.
+            message: How it is; its first line is shown.
+        """
+        line = message.partition("\n")[0]
+        if self.owns(request) and self._told.get(request.stack) != line:
+            self._told[request.stack] = line
+            print(f"data service {request.stack}: {line}", file=sys.stderr)
 
     def remove(self, request: ServiceRequest) -> None:
         """Remove a service and wait until nothing of it is left.
