@@ -19,9 +19,9 @@ from provisioner.janitor.facts import Alive, Ended, Liveness, Owner, Unknown
 _SERVICE_CONFIG = json.dumps(
     {"methodConfig": [{"name": [{"service": "flyteidl.service.AdminService"}], "timeout": "10s"}]}
 )
-# WorkflowExecution.Phase of flyteidl (core/execution.proto).
-_ENDED = {4: "succeeded", 5: "failed", 6: "was aborted", 7: "timed out"}
-_FAILED = frozenset({5, 7})
+# By the names of WorkflowExecution.Phase in flyteidl. While it is failing or being aborted its tasks still run.
+_ENDED = {"SUCCEEDED": "succeeded", "FAILED": "failed", "ABORTED": "was aborted", "TIMED_OUT": "timed out"}
+_FAILED = frozenset({"FAILED", "TIMED_OUT"})
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,15 @@ class FlyteAdmin:
         plain = (Unknown(item.why) if isinstance(item, Unreachable) else item for item in (answer, *answers))
         return dict(zip(owners, plain, strict=True))
 
+    def silence(self) -> str:
+        """Why nobody answers, or "" when somebody does."""
+        nobody = Owner("none", "none", "none")
+        try:
+            answer = _ask(self._connect(), nobody)
+        except Exception as error:  # noqa: BLE001 - as above
+            return f"flytekit's configuration cannot be used: {error}"
+        return answer.why if isinstance(answer, Unreachable) else ""
+
     def _connect(self) -> Any:
         if self._client is None:
             # Seconds of imports, only for who asks flyteadmin.
@@ -89,6 +98,7 @@ class FlyteAdmin:
 
 
 def _ask(client: Any, owner: Owner) -> Liveness | Unreachable:
+    from flyteidl.core.execution_pb2 import WorkflowExecution
     from flytekit.exceptions.user import FlyteEntityNotExistException
     from flytekit.models.core.identifier import WorkflowExecutionIdentifier
 
@@ -100,10 +110,11 @@ def _ask(client: Any, owner: Owner) -> Liveness | Unreachable:
         details = getattr(error, "details", None)
         return Unreachable(f"flyteadmin cannot be asked for {owner}: {details() if callable(details) else error}")
     closure = execution.closure
-    how = _ENDED.get(int(closure.phase))
-    if how is None:
-        return Alive(f"execution {owner} has not ended")
-    return Ended(f"execution {owner} {how}", _ended_at(closure), failed=int(closure.phase) in _FAILED)
+    phases = {number: name for name, number in WorkflowExecution.Phase.items()}
+    phase = phases.get(int(closure.phase), "UNDEFINED")
+    if phase not in _ENDED:
+        return Alive(f"execution {owner} has not ended: it is {phase.lower()}")
+    return Ended(f"execution {owner} {_ENDED[phase]}", _ended_at(closure), failed=phase in _FAILED)
 
 
 def _ended_at(closure: Any) -> datetime | None:

@@ -4,55 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 import grpc
 import pytest
-from flyteidl.admin import execution_pb2
-from flyteidl.service import admin_pb2_grpc
+from flyteadmin import RUNNING, Admin, serving
+from flyteidl.core.execution_pb2 import WorkflowExecution
 
 from provisioner.janitor.facts import Alive, Ended, Owner, Unknown
 from provisioner.janitor.owners_flyteadmin import FlyteAdmin
 
-ENDED = datetime(2026, 5, 9, 11, 0, tzinfo=UTC)
-# WorkflowExecution.Phase of flyteidl.
-RUNNING, SUCCEEDED, FAILED, ABORTED, TIMED_OUT = 2, 4, 5, 6, 7
-
-
-class Admin(admin_pb2_grpc.AdminServiceServicer):
-    """Knows some executions by their name."""
-
-    def __init__(self) -> None:
-        self.phases: dict[str, int] = {}
-        self.failure: grpc.StatusCode | None = None
-        self.asked: list[str] = []
-
-    def GetExecution(self, request: Any, context: grpc.ServicerContext) -> execution_pb2.Execution:
-        self.asked.append(f"{request.id.project}:{request.id.domain}:{request.id.name}")
-        if self.failure is not None:
-            context.abort(self.failure, "out of order")
-        if request.id.name not in self.phases:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such execution")
-        answer = execution_pb2.Execution(id=request.id)
-        answer.closure.phase = self.phases[request.id.name]
-        answer.closure.updated_at.FromDatetime(ENDED)
-        return answer
-
 
 @pytest.fixture
-def admin() -> Admin:
-    return Admin()
+def admin() -> Iterator[Admin]:
+    with serving(Admin()) as made:
+        yield made
 
 
 @pytest.fixture
 def ask(admin: Admin) -> Iterator[Callable[..., Any]]:
-    server = grpc.server(ThreadPoolExecutor(4))
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
     readers = ThreadPoolExecutor(4)
-    source = FlyteAdmin(readers, endpoint=f"127.0.0.1:{port}", insecure=True)
+    source = FlyteAdmin(readers, endpoint=admin.address, insecure=True)
 
     def ask_for(*names: str) -> Any:
         owners = [Owner("team", "development", name) for name in names]
@@ -60,17 +32,36 @@ def ask(admin: Admin) -> Iterator[Callable[..., Any]]:
         return [answers[owner] for owner in owners]
 
     yield ask_for
-    server.stop(0).wait()
     readers.shutdown()
 
 
-def test_each_phase_says_whether_it_still_needs_its_service(admin, ask):
-    admin.phases = {"a": RUNNING, "b": SUCCEEDED, "c": FAILED, "d": ABORTED, "e": TIMED_OUT}
-    running, *ended = ask(*admin.phases)
-    assert isinstance(running, Alive)
-    assert all(isinstance(answer, Ended) and answer.at == ENDED for answer in ended)
-    assert [answer.failed for answer in ended] == [False, True, False, True]
-    assert "team:development:a" in admin.asked
+@pytest.mark.parametrize("phase", ["UNDEFINED", "QUEUED", "RUNNING", "SUCCEEDING", "FAILING", "ABORTING"])
+def test_one_that_has_not_ended_needs_its_service(admin, ask, phase):
+    admin.phases = {"a": WorkflowExecution.Phase.Value(phase)}
+    (answer,) = ask("a")
+    assert isinstance(answer, Alive)
+    assert admin.asked == ["team:development:a"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "failed"), [("SUCCEEDED", False), ("FAILED", True), ("ABORTED", False), ("TIMED_OUT", True)]
+)
+def test_one_that_has_ended_needs_nothing_any_more(admin, ask, phase, failed):
+    admin.phases = {"a": WorkflowExecution.Phase.Value(phase)}
+    (answer,) = ask("a")
+    assert isinstance(answer, Ended)
+    assert (answer.at, answer.failed) == (admin.updated, failed)
+
+
+def test_a_phase_that_is_not_known_yet_is_no_end(admin, ask):
+    admin.phases = {"a": 99}
+    (answer,) = ask("a")
+    assert not isinstance(answer, Ended)
+
+
+def test_every_phase_of_flyteidl_is_one_of_these():
+    tried = {"UNDEFINED", "QUEUED", "RUNNING", "SUCCEEDING", "FAILING", "ABORTING"}
+    assert set(WorkflowExecution.Phase.keys()) == tried | {"SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"}
 
 
 def test_one_that_it_does_not_know_is_not_dead(admin, ask):
