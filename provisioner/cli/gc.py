@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from provisioner.cli.output import Exit, Format, FormatOption, note, print_result, print_table
+from provisioner.cli.output import Exit, Format, FormatOption, note, print_result
 
 if TYPE_CHECKING:
+    from provisioner.engine import Cancellation
     from provisioner.janitor.outcome import Completion, Report
+    from provisioner.janitor.settings import JanitorSettings
+    from provisioner.settings import Settings
 
 app = typer.Typer(no_args_is_help=False)
-
-_COLUMNS = {"stack": "stack", "owner": "owner", "age": "age", "verdict": "verdict", "reason": "reason"}
 
 
 def _exit(completion: Completion) -> Exit:
@@ -25,106 +28,6 @@ def _exit(completion: Completion) -> Exit:
         "postponed": Exit.NOT_READY,
         "refused": Exit.REFUSED,
     }[completion.value]
-
-
-def _age(age: timedelta | None) -> str | None:
-    from provisioner.spec import format_duration
-
-    if age is None:
-        return None
-    seconds = max(0, int(age.total_seconds()))
-    # Like kubectl: the two largest units are enough.
-    for unit in (86400, 3600, 60):
-        if seconds >= unit * 10:
-            seconds -= seconds % unit
-            break
-    return format_duration(seconds)
-
-
-def _document(report: Report) -> dict[str, Any]:
-    """The whole report as plain data: the format of `-o json`, which stays stable."""
-    decisions = []
-    for decision in report.plan.decisions:
-        outcome = report.result(decision)
-        decisions.append(
-            {
-                "stack": decision.stack,
-                "owner": decision.owner or None,
-                "ageSeconds": int(decision.age.total_seconds()) if decision.age is not None else None,
-                "verdict": decision.verdict.value,
-                "reason": decision.reason,
-                "message": decision.message,
-                "action": decision.action.value,
-                "namespace": decision.namespace or None,
-                "due": decision.due.isoformat() if decision.due is not None else None,
-                "result": outcome.result.value if outcome is not None else None,
-                "resultMessage": (outcome.message or None) if outcome is not None else None,
-            }
-        )
-    return {
-        "cluster": report.plan.cluster,
-        "started": report.started.isoformat(timespec="seconds"),
-        "seconds": round(report.seconds, 3),
-        "dryRun": report.dry_run,
-        "completion": report.completion.value,
-        "refused": report.plan.refused or None,
-        "brake": report.plan.brake or None,
-        "checkpointsRead": report.checkpoints_read,
-        "unlisted": list(report.unlisted),
-        "summary": [
-            {"verdict": verdict.value, "reason": reason, "count": count}
-            for (verdict, reason), count in report.summary.items()
-        ],
-        "decisions": decisions,
-    }
-
-
-def _print_tables(report: Report) -> None:
-    """For people: in a dry run each stack, otherwise what was done or is to be; then the numbers."""
-    from provisioner.janitor.decision import Action, Verdict
-
-    rows = []
-    for decision in report.plan.decisions:
-        settled = decision.verdict is Verdict.KEEP and not decision.unsettled and decision.action is Action.NONE
-        if settled and not report.dry_run:
-            continue
-        outcome = report.result(decision)
-        row = {
-            "stack": decision.stack,
-            "owner": decision.owner or None,
-            "age": _age(decision.age),
-            "verdict": decision.verdict.value,
-            "reason": decision.reason,
-        }
-        rows.append(row if report.dry_run else {**row, "result": outcome.result.value if outcome else "-"})
-    if rows:
-        columns = _COLUMNS if report.dry_run else {**_COLUMNS, "result": "result"}
-        print_table(list(columns), [[row[key] for key in columns.values()] for row in rows])
-        typer.echo()
-    summary = [(verdict.value, reason, count) for (verdict, reason), count in report.summary.items()]
-    if summary:
-        print_table(("verdict", "reason", "count"), summary)
-    else:
-        note("no services")
-
-
-def _explain(report: Report) -> None:
-    """Say to people what needs them: refusals, the brake, what stays although it may have to go, failures."""
-    plan = report.plan
-    if plan.refused:
-        note(f"refused: {plan.refused}; nothing was done")
-        note("hint: check the kubeconfig's context, and PROVISIONER_GC_CLUSTER")
-    if plan.brake:
-        note(f"brake: {plan.brake}")
-        note("hint: look at the plan with --dry-run; if it is right, repeat with a larger --max-share")
-    for decision in plan.decisions:
-        if decision.unsettled and decision.reason not in ("Brake", "Limit"):
-            note(f"{decision.stack}: {decision.reason}: {decision.message}")
-    for outcome in report.outcomes:
-        if outcome.message and outcome.result.value in ("failed", "undone", "busy", "changed"):
-            note(f"{outcome.decision.stack}: {outcome.decision.action.value} {outcome.result.value}: {outcome.message}")
-    if report.unlisted:
-        note(f"not allowed to list {', '.join(report.unlisted)}: what is left of them is not seen")
 
 
 @app.callback(invoke_without_command=True)
@@ -162,6 +65,8 @@ def gc(
     if context.invoked_subcommand is not None:
         return Exit.DONE
     from provisioner import logs
+    from provisioner.cli import gc_report
+    from provisioner.janitor import metrics
     from provisioner.janitor import settings as own
     from provisioner.settings import load
 
@@ -178,36 +83,54 @@ def gc(
         parallel=parallel,
     )
     settings = load()
-    logs.configure(settings)
-    report = _sweep(settings, chosen, dry_run=dry_run)
-    if metrics_file is not None and not dry_run:
-        from provisioner.janitor import metrics
-
-        metrics.write(metrics_file)
-    if output is Format.TABLE:
-        _print_tables(report)
-        _explain(report)
-    else:
-        print_result(_document(report), output)
+    logs.configure(settings, level=_log_level(settings))
+    try:
+        report = _sweep(settings, chosen, dry_run=dry_run)
+        if output is Format.TABLE:
+            gc_report.print_tables(report)
+            gc_report.explain(report)
+        else:
+            print_result(gc_report.document(report), output)
+    finally:
+        # A sweep that could not even begin counts as well.
+        if metrics_file is not None and not dry_run:
+            metrics.write(metrics_file)
     return _exit(report.completion)
 
 
-def _sweep(settings: Any, chosen: Any, *, dry_run: bool) -> Report:
-    """Sweep once; SIGTERM and Ctrl-C end it in good order, with what was done so far reported."""
-    import signal
+def _log_level(settings: Settings) -> str | None:
+    """On a terminal the tables and what follows them say it all; elsewhere the log is the record."""
+    return "error" if sys.stderr.isatty() and "log_level" not in settings.model_fields_set else None
 
+
+def _sweep(settings: Settings, chosen: JanitorSettings, *, dry_run: bool) -> Report:
+    """Sweep once; SIGTERM and Ctrl-C end it in good order, with what was done so far reported."""
     from provisioner.engine import Cancellation
     from provisioner.janitor.janitor import Janitor
 
-    cancellation = Cancellation()
+    with _cancelled_by_signals(Cancellation()) as cancellation:
+        janitor = Janitor(settings, chosen)
+        try:
+            return janitor.sweep(dry_run=dry_run, cancellation=cancellation)
+        finally:
+            janitor.close()
+
+
+@contextmanager
+def _cancelled_by_signals(cancellation: Cancellation) -> Iterator[Cancellation]:
+    import signal
+
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def end(*_: object) -> None:
+        note("ending: what runs is brought to a good end, nothing more is begun")
+        cancellation.cancel()
+
     for number in before:
-        signal.signal(number, lambda *_: cancellation.cancel())
-    janitor = Janitor(settings, chosen)
+        signal.signal(number, end)
     try:
-        return janitor.sweep(dry_run=dry_run, cancellation=cancellation)
+        yield cancellation
     finally:
-        janitor.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -56,19 +56,24 @@ def note(message: str) -> None:
     stderr().print(Text(message), soft_wrap=True)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, beneath: Sequence[str] | None = None
+) -> None:
     """Print rows in aligned columns, three spaces apart, never cut or wrapped.
 
     Args:
         columns: The headings, printed in capitals.
         rows: One value per column; None is printed as `<none>`.
+        beneath: For each row what is printed on a line of its own below it, or "".
     """
     cells = [[heading.upper() for heading in columns]]
     cells += [["<none>" if value is None else str(value) for value in row] for row in rows]
     widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
-    for row in cells:
+    for number, row in enumerate(cells):
         line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo(line.rstrip())
+        if beneath is not None and number and beneath[number - 1]:
+            typer.echo(f"    {beneath[number - 1]}")
 
 
 def print_result(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 
 def age(since: datetime | None, now: datetime) -> str | None:
@@ -13,13 +13,23 @@ def age(since: datetime | None, now: datetime) -> str | None:
         now: The time.
 
     Example:
-        >>> from datetime import timedelta
         >>> age(datetime(2026, 1, 1), datetime(2026, 1, 1) + timedelta(hours=3, minutes=5))
         '3h5m'
     """
-    if since is None:
-        return None
-    seconds = max(0, int((now - since).total_seconds()))
+    return None if since is None else span(now - since)
+
+
+def span(time: timedelta) -> str:
+    """How long something took or is.
+
+    Args:
+        time: Negative counts as nothing.
+
+    Example:
+        >>> span(timedelta(minutes=3, seconds=11))
+        '3m11s'
+    """
+    seconds = max(0, int(time.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, write_to_textfile
+
+from provisioner.errors import UsageError
 
 SWEEPS = Counter("provisioner_gc_sweeps", "Sweeps finished", ["result"])
 SWEEP_SECONDS = Histogram(
@@ -22,16 +25,33 @@ CHECKPOINTS_READ = Counter("provisioner_gc_checkpoints_read", "Checkpoints read"
 STALLED = Gauge("provisioner_gc_stalled", "Removals that failed so often that a person should look")
 LEADER = Gauge("provisioner_gc_leader", "Whether this replica is the elected one")
 
-_ALL = (SWEEPS, SWEEP_SECONDS, LAST_SUCCESS, SERVICES, OLDEST_ORPHAN, ACTIONS, CHECKPOINTS_READ, STALLED, LEADER)
+ALL = (SWEEPS, SWEEP_SECONDS, LAST_SUCCESS, SERVICES, OLDEST_ORPHAN, ACTIONS, CHECKPOINTS_READ, STALLED, LEADER)
+
+
+_LAST_SUCCESS_LINE = re.compile(r"^provisioner_gc_last_success_timestamp_seconds (\S+)$", re.MULTILINE)
 
 
 def write(path: Path) -> None:
     """Write the janitor's metrics into a file, whole or not at all: for the textfile collector of a node exporter.
 
+    The time of the last success is kept from the file that is replaced: a
+    process that sweeps once has none of its own unless it succeeded.
+
     Args:
         path: The file; its name should end in `.prom`.
+
+    Raises:
+        UsageError: It cannot be written.
     """
     registry = CollectorRegistry()
-    for metric in _ALL:
+    for metric in ALL:
         registry.register(metric)
-    write_to_textfile(str(path), registry)
+    try:
+        before = _LAST_SUCCESS_LINE.search(path.read_text()) if path.exists() else None
+        if before is not None and not registry.get_sample_value("provisioner_gc_last_success_timestamp_seconds"):
+            LAST_SUCCESS.set(float(before[1]))
+        write_to_textfile(str(path), registry)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"metrics cannot be written to {path}: {error}", hint="name a file that can be written in --metrics-file"
+        ) from error
