@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from provisioner import toolchain
@@ -67,7 +68,13 @@ def examine(settings: Settings, namespaces: Sequence[str]) -> Iterator[Check]:
     yield from _cluster(settings, namespaces)
 
 
-def _failed(name: str, error: ProvisionerError) -> Check:
+def failed(name: str, error: ProvisionerError) -> Check:
+    """The finding that something cannot be done, with the error's own hint.
+
+    Args:
+        name: What was looked at.
+        error: What came of it.
+    """
     return Check(name, Result.FAIL, error.message, error.hint)
 
 
@@ -91,7 +98,7 @@ def _passphrase(settings: Settings) -> Check:
     try:
         passphrase(settings)
     except ProvisionerError as error:
-        return _failed(name, error)
+        return failed(name, error)
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         return Check(name, Result.WARN, f"{path} can be read by others (mode {mode:04o})", f"chmod 600 {path}")
@@ -116,7 +123,7 @@ def _backend(settings: Settings) -> Iterator[Check]:
         if checkpoint is not None:
             yield secrets_check(checkpoint.stack, opens(checkpoint, passphrase(settings)))
     except ProvisionerError as error:
-        yield _failed(name, error)
+        yield failed(name, error)
 
 
 def secrets_check(stack: str, opened: bool | None) -> Check:
@@ -141,7 +148,7 @@ def _cluster(settings: Settings, namespaces: Sequence[str]) -> Iterator[Check]:
     try:
         server = live.server()
     except ProvisionerError as error:
-        yield _failed("cluster", error)
+        yield failed("cluster", error)
         return
     yield Check("cluster", Result.PASS, f"{server.host} answers in {server.took * 1000:.0f} ms")
     yield version_check(server)
@@ -207,25 +214,30 @@ def _namespace(client: ClusterClient, namespace: str) -> Iterator[Check]:
         # Not to be allowed to look is no reason to expect that it is missing.
         yield Check(name, Result.WARN, error.message, error.hint)
     try:
-        yield from permission_checks(namespace, client.permissions(namespace))
+        yield from permission_checks(f"in {namespace}", namespace, client.permissions(namespace))
     except ProvisionerError as error:
-        yield _failed(f"permissions in {namespace}", error)
+        yield failed(f"permissions in {namespace}", error)
 
 
-def permission_checks(namespace: str, refused: Sequence[Permission]) -> Iterator[Check]:
+def permission_checks(whose: str, namespace: str, refused: Sequence[Permission]) -> Iterator[Check]:
     """What it means that some permissions are missing.
 
     Args:
+        whose: What needs them, or where.
         namespace: Where.
         refused: Those.
     """
-    name = f"permissions in {namespace}"
+    name = f"permissions {whose}"
+    by_resource: defaultdict[Permission, list[str]] = defaultdict(list)
     for permission in refused:
+        by_resource[replace(permission, verb="")].append(permission.verb)
+    for permission, verbs in by_resource.items():
         what = permission.resource + (f"/{permission.subresource}" if permission.subresource else "")
         where = "in a ClusterRole" if permission.cluster_wide else f"in a Role of namespace {namespace}"
-        fix = f'grant {where}: apiGroups: ["{permission.group}"], resources: ["{what}"], verbs: ["{permission.verb}"]'
+        listed = ", ".join(f'"{verb}"' for verb in verbs)
+        fix = f'grant {where}: apiGroups: ["{permission.group}"], resources: ["{what}"], verbs: [{listed}]'
         loss = "; only detail is lost" if permission.optional else ""
         result = Result.WARN if permission.optional else Result.FAIL
-        yield Check(name, result, f"not allowed to {permission}{loss}", fix)
+        yield Check(name, result, f"not allowed to {replace(permission, verb=', '.join(verbs))}{loss}", fix)
     if not refused:
         yield Check(name, Result.PASS, "all that is needed is granted")

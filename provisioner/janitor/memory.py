@@ -61,6 +61,11 @@ class Memory:
         folder = state_home() / "janitor" / short_hash(backend)
         return cls(Store(location or Location("file", str(folder), {})))
 
+    @property
+    def place(self) -> str:
+        """Where, for messages."""
+        return self._store.place(_CASES)
+
     def cases(self, readers: Executor) -> dict[str, Case]:
         """All that is remembered.
 

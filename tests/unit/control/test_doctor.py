@@ -54,15 +54,21 @@ def test_clocks(ahead: float, took: float, result: Result):
     assert ("ahead of" if ahead > 0 else "behind") in found.detail
 
 
-def test_each_missing_permission_is_named_with_the_rule_that_grants_it():
-    refused = [Permission("patch", "apps", "statefulsets"), Permission("get", "", "pods", "log", optional=True)]
-    needed, optional = permission_checks("team", refused)
-    assert (needed.result, optional.result) == (Result.FAIL, Result.WARN)
-    assert needed.fix == (
-        'grant in a Role of namespace team: apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["patch"]'
-    )
+def test_missing_permissions_are_named_by_resource_with_the_rule_that_grants_them():
+    refused = [
+        Permission("patch", "apps", "statefulsets"),
+        Permission("get", "", "pods", "log", optional=True),
+        Permission("delete", "apps", "statefulsets"),
+        Permission("list", "", "namespaces", cluster_wide=True),
+    ]
+    needed, optional, cluster_wide = permission_checks("in team", "team", refused)
+    assert [check.result for check in (needed, optional, cluster_wide)] == [Result.FAIL, Result.WARN, Result.FAIL]
+    assert needed.detail == "not allowed to patch, delete statefulsets of group apps"
+    rule = 'apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["patch", "delete"]'
+    assert needed.fix == f"grant in a Role of namespace team: {rule}"
     assert '"pods/log"' in optional.fix
-    (fine,) = permission_checks("team", [])
+    assert cluster_wide.fix.startswith("grant in a ClusterRole: ")
+    (fine,) = permission_checks("in team", "team", [])
     assert fine.result is Result.PASS
 
 
