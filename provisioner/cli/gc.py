@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provisioner.cli.output import Exit, Format, FormatOption, note, print_result
+from provisioner.errors import ProvisionerError
 
 if TYPE_CHECKING:
     from provisioner.engine import Cancellation
@@ -36,15 +37,26 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; change nothing.")] = False,
     owners: Annotated[
         str | None,
-        typer.Option(help="Who is asked: flyteworkflow, flyteadmin, lease, object (comma-separated), or none."),
+        typer.Option(
+            metavar="LIST", help="Who is asked: flyteworkflow, flyteadmin, lease, object (comma-separated), or none."
+        ),
     ] = None,
-    min_age: Annotated[str | None, typer.Option(help="Touch nothing that changed within this time.")] = None,
-    grace: Annotated[str | None, typer.Option(help="Time between the owner's end and the removal.")] = None,
-    failure_retention: Annotated[str | None, typer.Option(help="The same for an owner that failed.")] = None,
-    notice: Annotated[str | None, typer.Option(help="Time between the first sight and the removal.")] = None,
+    min_age: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Touch nothing that changed within this time.")
+    ] = None,
+    grace: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time between the owner's end and the removal.")
+    ] = None,
+    failure_retention: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="The same for an owner that failed.")
+    ] = None,
+    notice: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time between the first sight and the removal.")
+    ] = None,
     max_destroys: Annotated[int | None, typer.Option(help="Services that are removed at most.")] = None,
     max_share: Annotated[
-        str | None, typer.Option(help="Remove nothing if it were more than this share, as 50%.")
+        str | None,
+        typer.Option(metavar="SHARE", help="Remove nothing if it were more than this share, as 50%."),
     ] = None,
     namespace: Annotated[
         list[str] | None, typer.Option("--namespace", "-n", help="Only this namespace; may be repeated.")
@@ -91,6 +103,9 @@ def gc(
             gc_report.explain(report)
         else:
             print_result(gc_report.document(report), output)
+    except ProvisionerError:
+        note("nothing was decided, so nothing was done")
+        raise
     finally:
         # A sweep that could not even begin counts as well.
         if metrics_file is not None and not dry_run:
@@ -140,9 +155,9 @@ def forget(
     stacks: Annotated[list[str], typer.Argument(help="Names of stacks.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Drop the record of a stack and leave the cluster alone: for what can never be reached again.
+    """Drop a stack's record; the cluster is left alone.
 
-    What the cluster still has of it is found by its labels from then on, and
+    For what can never be reached again. What the cluster still has of it is found by its labels from then on, and
     removed by a later sweep once its owner has ended.
     """
     from provisioner import logs

@@ -22,7 +22,7 @@ SWEEP: tuple[Permission, ...] = (
     ),
     *(Permission(verb, "", "pods") for verb in ("get", "list", "patch", "delete")),
     *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "patch", "delete")),
-    *(Permission(verb, LEASES.group, LEASES.plural, optional=True) for verb in ("list", "delete")),
+    *(Permission(verb, LEASES.group, LEASES.plural, optional=True) for verb in ("get", "list", "delete")),
     Permission("create", "", "events", optional=True),
     Permission("get", "", "namespaces", cluster_wide=True),
 )

@@ -64,8 +64,9 @@ def read_rules(path: Path) -> tuple[Override, ...]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"rules {path} cannot be read: {error}",
+            f"rules {path} cannot be read: {why}",
             reason="RulesInvalid",
             hint="name a YAML or JSON file in PROVISIONER_GC_RULES, or with --rules",
         ) from error

@@ -31,7 +31,7 @@ def test_help_groups_the_verbs():
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("group", ["", "toolchain", "sandbox", "agents"])
+@pytest.mark.parametrize("group", ["", "toolchain", "sandbox", "agents", "gc"])
 def test_no_summary_is_cut_off(group: str):
     lines = run(*group.split(), "--help").stdout.splitlines()
     assert [line for line in lines if line.endswith("...") and not line.startswith("Usage:")] == []
