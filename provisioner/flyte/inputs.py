@@ -65,7 +65,7 @@ def parse(custom: Any, inputs: LiteralMap | None, *, source: str) -> ServiceConf
     problems = []
     for reference in references:
         try:
-            values[reference.name] = _value(literals[reference.name])
+            values[reference.name] = value_of(literals[reference.name])
         except KeyError:
             problems.append(_unknown(reference, literals))
         except ValueError as error:
@@ -167,16 +167,16 @@ def _text(value: Any, *, optional: bool) -> Any:
     raise ValueError(f"{kind}, and a text is needed here")
 
 
-def _value(literal: Literal) -> Any:
+def value_of(literal: Literal) -> Any:
     """An input as plain data.
 
     Raises:
         ValueError: It is of a kind that no field can take; the message goes after "input NAME".
     """
     if literal.collection is not None:
-        return [_value(item) for item in literal.collection.literals]
+        return [value_of(item) for item in literal.collection.literals]
     if literal.map is not None:
-        return {key: _value(item) for key, item in literal.map.literals.items()}
+        return {key: value_of(item) for key, item in literal.map.literals.items()}
     if literal.scalar is None:
         raise ValueError("is too large: Flyte offloaded it, and no field takes so much")
     return _of_scalar(literal.scalar)
@@ -188,7 +188,7 @@ def _of_scalar(scalar: Scalar) -> Any:
     if scalar.none_type is not None:
         return None
     if scalar.union is not None:
-        return _value(scalar.union.value)
+        return value_of(scalar.union.value)
     if scalar.binary is not None and scalar.binary.tag == "msgpack":
         # What flytekit makes of a dict, a dataclass, and a part of one.
         return msgpack.unpackb(scalar.binary.value, strict_map_key=False)
