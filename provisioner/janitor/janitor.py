@@ -114,20 +114,27 @@ class Janitor:
             ProvisionerError: The stacks or the cluster cannot be listed, so
                 nothing can be decided and nothing is done.
         """
+        try:
+            report = self._swept(dry_run, cancellation)
+        except Exception:
+            if not dry_run:
+                metrics.SWEEPS.labels("failed").inc()
+            raise
+        if not dry_run:
+            _measure(report)
+        return report
+
+    def _swept(self, dry_run: bool, cancellation: Cancellation | None) -> Report:
         started, clock = self._clock(), time.monotonic()
         read_before = self._backend.checkpoints_read
-        try:
-            inventory, plan = self.gatherer.everything()
-        except ProvisionerError:
-            metrics.SWEEPS.labels("failed").inc()
-            raise
+        inventory, plan = self.gatherer.everything()
         read = self._backend.checkpoints_read - read_before
         for decision in plan.decisions:
             _log_decision(decision)
         outcomes: tuple[Outcome, ...] = ()
         if not dry_run and not plan.refused:
             outcomes = self.carry_out(plan, inventory, cancellation)
-        report = Report(
+        return Report(
             plan,
             started,
             time.monotonic() - clock,
@@ -136,9 +143,6 @@ class Janitor:
             outcomes=outcomes,
             unlisted=inventory.unlisted,
         )
-        if not dry_run:
-            _measure(report)
-        return report
 
     def carry_out(
         self, plan: Plan, inventory: Inventory, cancellation: Cancellation | None = None
@@ -188,8 +192,11 @@ class Janitor:
         )
         _log.info("the janitor stands for election", identity=elector.identity, lease=self._own.lease)
         while not stop.is_set():
-            if elector.step():
-                self._lead(elector, interval, stop)
+            try:
+                if elector.step():
+                    self._lead(elector, interval, stop)
+            except Exception:  # noqa: BLE001 - as in a sweep: a fault must not leave the server without its janitor
+                _log.exception("the election failed with what it must not")
             stop.wait(elector.retry_seconds)
         elector.release()
         metrics.LEADER.set(0)
@@ -202,9 +209,12 @@ class Janitor:
         cancellation = Cancellation()
 
         def hold() -> None:
-            elector.hold(stop, lambda: _log.warning("another replica is the janitor now, or none can be elected"))
-            cancellation.cancel()
-            over.set()
+            try:
+                elector.hold(stop, lambda: _log.warning("another replica is the janitor now, or none can be elected"))
+            finally:
+                # Whatever ended it: who does not renew must not sweep.
+                cancellation.cancel()
+                over.set()
 
         renewing = threading.Thread(target=hold, name="janitor-lease", daemon=True)
         renewing.start()
