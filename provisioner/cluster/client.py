@@ -272,6 +272,7 @@ class ClusterClient:
                 "group": permission.group,
                 "resource": permission.resource,
                 "subresource": permission.subresource,
+                "name": permission.name,
                 **({} if permission.cluster_wide else {"namespace": namespace}),
             }
             body = {

@@ -20,6 +20,7 @@ class Permission:
         subresource: For example `log`, or "".
         optional: Whether only detail is lost without it.
         cluster_wide: Whether it is about objects outside of namespaces.
+        name: The one object that it is about, or "" for all.
     """
 
     verb: str
@@ -28,10 +29,12 @@ class Permission:
     subresource: str = ""
     optional: bool = False
     cluster_wide: bool = False
+    name: str = ""
 
     def __str__(self) -> str:
         what = self.resource + (f"/{self.subresource}" if self.subresource else "")
-        return f"{self.verb} {what}" + (f" of group {self.group}" if self.group else "")
+        which = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{which}" + (f" of group {self.group}" if self.group else "")
 
 
 _READ = ("get", "list", "watch")

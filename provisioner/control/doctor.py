@@ -236,6 +236,8 @@ def permission_checks(whose: str, namespace: str, refused: Sequence[Permission])
         where = "in a ClusterRole" if permission.cluster_wide else f"in a Role of namespace {namespace}"
         listed = ", ".join(f'"{verb}"' for verb in verbs)
         fix = f'grant {where}: apiGroups: ["{permission.group}"], resources: ["{what}"], verbs: [{listed}]'
+        if permission.name:
+            fix += f', resourceNames: ["{permission.name}"]'
         loss = "; only detail is lost" if permission.optional else ""
         result = Result.WARN if permission.optional else Result.FAIL
         yield Check(name, result, f"not allowed to {replace(permission, verb=', '.join(verbs))}{loss}", fix)

@@ -14,7 +14,7 @@ from provisioner.janitor.facts import Case, Owner, Unknown
 from provisioner.janitor.memory import Memory
 from provisioner.janitor.owners_flyteadmin import FlyteAdmin
 from provisioner.janitor.owners_flyteworkflow import FlyteWorkflows
-from provisioner.janitor.permissions import ELECTION, FLYTEWORKFLOWS, SWEEP
+from provisioner.janitor.permissions import FLYTEWORKFLOWS, SWEEP, election
 from provisioner.janitor.policy import Policy, Source
 from provisioner.janitor.settings import JanitorSettings, load
 from provisioner.settings import Settings
@@ -73,12 +73,11 @@ def _permissions(client: ClusterClient, settings: Settings, own: JanitorSettings
     else:
         yield from permission_checks("to sweep", "", client.permissions("", _everywhere(SWEEP)))
     if Source.FLYTEWORKFLOW in policy.sources:
-        refused = client.permissions("", _everywhere(FLYTEWORKFLOWS))
-        yield from permission_checks("on flyteworkflows", "", refused)
+        yield from permission_checks("on flyteworkflows", "", client.permissions("", _everywhere(FLYTEWORKFLOWS)))
     where = own.lease_namespace or settings.namespace
     # Who sweeps by a CronJob takes part in no election.
-    election = [replace(permission, optional=True) for permission in client.permissions(where, ELECTION)]
-    for check in permission_checks("for the election", where, election):
+    refused = client.permissions(where, election(own.lease))
+    for check in permission_checks("for the election", where, [replace(item, optional=True) for item in refused]):
         lost = check.detail.replace("only detail is lost", f"`serve --gc-interval` needs it in {where}")
         yield replace(check, detail=lost)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 from provisioner.janitor.decision import Decision, Plan, Verdict
 
@@ -88,7 +89,11 @@ class Report:
 
     def result(self, decision: Decision) -> Outcome | None:
         """What came of a decision, if it had an action that was carried out."""
-        return next((outcome for outcome in self.outcomes if outcome.decision is decision), None)
+        return self._by_decision.get(id(decision))
+
+    @cached_property
+    def _by_decision(self) -> Mapping[int, Outcome]:
+        return {id(outcome.decision): outcome for outcome in self.outcomes}
 
     @property
     def summary(self) -> Mapping[tuple[Verdict, str], int]:

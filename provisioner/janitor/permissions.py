@@ -33,7 +33,13 @@ FLYTEWORKFLOWS: tuple[Permission, ...] = tuple(
 )
 """Where owners are FlyteWorkflow objects: in all namespaces."""
 
-ELECTION: tuple[Permission, ...] = tuple(
-    Permission(verb, LEASES.group, LEASES.plural) for verb in ("get", "create", "update")
-)
-"""For `serve --gc-interval`, in the namespace of its Lease."""
+
+def election(lease: str) -> tuple[Permission, ...]:
+    """For `serve --gc-interval`, in the namespace of its Lease.
+
+    Args:
+        lease: Its name.
+    """
+    # What does not exist has no name that a rule could name.
+    create = Permission("create", LEASES.group, LEASES.plural)
+    return (create, *(Permission(verb, LEASES.group, LEASES.plural, name=lease) for verb in ("get", "update")))

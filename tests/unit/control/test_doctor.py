@@ -60,9 +60,17 @@ def test_missing_permissions_are_named_by_resource_with_the_rule_that_grants_the
         Permission("get", "", "pods", "log", optional=True),
         Permission("delete", "apps", "statefulsets"),
         Permission("list", "", "namespaces", cluster_wide=True),
+        Permission("update", "coordination.k8s.io", "leases", name="janitor"),
     ]
-    needed, optional, cluster_wide = permission_checks("in team", "team", refused)
-    assert [check.result for check in (needed, optional, cluster_wide)] == [Result.FAIL, Result.WARN, Result.FAIL]
+    needed, optional, cluster_wide, one = permission_checks("in team", "team", refused)
+    assert [check.result for check in (needed, optional, cluster_wide, one)] == [
+        Result.FAIL,
+        Result.WARN,
+        Result.FAIL,
+        Result.FAIL,
+    ]
+    assert one.detail == "not allowed to update leases janitor of group coordination.k8s.io"
+    assert one.fix.endswith('resourceNames: ["janitor"]')
     assert needed.detail == "not allowed to patch, delete statefulsets of group apps"
     rule = 'apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["patch", "delete"]'
     assert needed.fix == f"grant in a Role of namespace team: {rule}"

@@ -10,7 +10,7 @@ import yaml
 
 from provisioner.cluster import Permission
 from provisioner.janitor import metrics
-from provisioner.janitor.permissions import ELECTION, FLYTEWORKFLOWS, SWEEP
+from provisioner.janitor.permissions import FLYTEWORKFLOWS, SWEEP, election
 from provisioner.janitor.settings import ENV_PREFIX, JanitorSettings
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/janitor.md").read_text()
@@ -40,7 +40,7 @@ def needed(permissions: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
 def test_the_roles_grant_what_is_needed_and_no_more():
     # The types of owner objects are the deployment's own; the document has one as an example.
     assert granted("ClusterRole") - {("list", "batch", "jobs")} == needed(SWEEP + FLYTEWORKFLOWS)
-    assert granted("Role") == needed(ELECTION)
+    assert granted("Role") == needed(election("any"))
 
 
 def test_the_election_is_bound_to_its_lease():
