@@ -17,6 +17,7 @@ from typing import TypeVar
 from provisioner.janitor.backend import Backend, Listing
 from provisioner.janitor.decision import Plan
 from provisioner.janitor.facts import Case, Inventory, Liveness, Owner, Unknown
+from provisioner.janitor.judge import asked_about
 from provisioner.janitor.memory import Memory
 from provisioner.janitor.objects import Labelled, Objects
 from provisioner.janitor.owners import Executions, ReferentSource
@@ -139,11 +140,7 @@ class Gatherer:
     def _ask(self, inventory: Inventory, policy: Policy) -> Inventory | None:
         """Ask about owners that were not asked about yet; None when there are none."""
         known = list(subjects(inventory))
-        owners = {
-            subject.owner
-            for subject in known
-            if policy.asks_executions and subject.owner and subject.owner.execution and not subject.owner.local
-        } - set(inventory.executions)
+        owners = {subject.owner for subject in known if asked_about(subject.owner, policy)} - set(inventory.executions)
         references = {
             subject.owner_object for subject in known if Source.OBJECT in policy.sources and subject.owner_object
         } - set(inventory.referents)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypeGuard
 
 from provisioner.cluster.leases import LEASES
 from provisioner.janitor.decision import Action
-from provisioner.janitor.facts import Alive, Ended, Inventory, Liveness, Unknown
+from provisioner.janitor.facts import Alive, Ended, Inventory, Liveness, Owner, Unknown
 from provisioner.janitor.policy import Policy, Rules, Source
 from provisioner.janitor.subject import Subject
 from provisioner.spec import format_duration
@@ -84,9 +85,21 @@ def liveness(subject: Subject, inventory: Inventory, policy: Policy, now: dateti
     if Source.OBJECT in policy.sources and subject.owner_object:
         answers.append(inventory.referents.get(subject.owner_object, Unknown("its owner object was not asked for")))
     owner = subject.owner
-    if owner is not None and owner.execution and not owner.local and policy.asks_executions:
+    if asked_about(owner, policy):
         answers.append(inventory.executions.get(owner, Unknown("its execution was not asked for")))
     return combine(answers)
+
+
+def asked_about(owner: Owner | None, policy: Policy) -> TypeGuard[Owner]:
+    """Whether somebody is asked if an owner lives: it is an execution, and one that a source may know.
+
+    Args:
+        owner: Of a service.
+        policy: Who is asked.
+    """
+    if owner is None or not owner.execution or owner.local:
+        return False
+    return policy.asks_execution(owner.project, owner.domain)
 
 
 def combine(answers: list[Liveness]) -> Liveness | None:

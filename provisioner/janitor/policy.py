@@ -41,6 +41,7 @@ class Rules:
             kept; None for ever.
         max_age: Lifetime of a service whose owner nobody can be asked about
             and that has no ttl; None without a bound.
+        executions: Whether somebody is asked about executions that own services.
         keep: Whether everything is kept.
     """
 
@@ -50,6 +51,7 @@ class Rules:
     notice: int = 600
     volume_retention: int | None = 30 * DAY
     max_age: int | None = None
+    executions: bool = True
     keep: bool = False
 
 
@@ -127,10 +129,14 @@ class Policy:
     cluster: str = ""
     retry: Retry = field(default_factory=Retry)
 
-    @property
-    def asks_executions(self) -> bool:
-        """Whether anybody is asked about executions."""
-        return bool(self.sources & EXECUTION_SOURCES)
+    def asks_execution(self, project: str, domain: str) -> bool:
+        """Whether anybody is asked about the executions of a project and domain.
+
+        Args:
+            project: Flyte project.
+            domain: Flyte domain.
+        """
+        return bool(self.sources & EXECUTION_SOURCES) and self.rules(project, domain).executions
 
     def rules(self, project: str, domain: str) -> Rules:
         """The rules of a project and domain.

@@ -31,6 +31,7 @@ class RuleSet(_Document):
     notice: Wait | None = Field(default=None, description="as the setting of this name")
     volume_retention: WaitOrNever = Field(default=None, description="as the setting of this name")
     max_age: WaitOrNever = Field(default=None, description="as the setting of this name")
+    executions: bool | None = Field(default=None, description="false: nobody is asked about executions of these")
     keep: bool | None = Field(default=None, description="keep everything of these")
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ import yaml
 from provisioner.cluster import Permission
 from provisioner.janitor import metrics
 from provisioner.janitor.permissions import FLYTEWORKFLOWS, SWEEP, election
+from provisioner.janitor.rules import read_rules
 from provisioner.janitor.settings import ENV_PREFIX, JanitorSettings
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/janitor.md").read_text()
@@ -54,6 +55,13 @@ def test_the_cronjob_sets_what_is_a_setting():
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     names = {item["name"] for item in container["env"] if item["name"].startswith(ENV_PREFIX)}
     assert names <= {f"{ENV_PREFIX}{name.upper()}" for name in JanitorSettings.model_fields}
+
+
+def test_the_example_of_rules_is_accepted(tmp_path: Path):
+    (example,) = re.findall(r"^```yaml\n(rules:.*?)^```", DOCUMENT, re.DOTALL | re.MULTILINE)
+    path = tmp_path / "rules.yaml"
+    path.write_text(example)
+    assert len(read_rules(path)) == example.count("\n- ")
 
 
 def test_every_metric_is_documented():

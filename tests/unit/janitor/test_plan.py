@@ -97,6 +97,16 @@ class TestOwner:
         known = make.inventory(make.record("s"), make.objects("s", ttl="1h"))
         assert decided(known, policy) == (REMOVE, "TtlExpired", Action.DESTROY)
 
+    def test_a_rule_asks_nobody_about_the_executions_of_a_project(self, make, decided):
+        ended = {make.owner(): Ended("no object of it here", make.LONG_AGO)}
+        policy = replace(make.UNBOUNDED, overrides=(Override(project="p", changes=(("executions", False),)),))
+        known = make.inventory(make.record("s"), make.objects("s"), executions=ended)
+        assert decided(known, policy) == (KEEP, "OwnerNotAsked", Action.NONE)
+        over = make.inventory(make.record("s"), make.objects("s", ttl="1h"), executions=ended)
+        assert decided(over, policy) == (REMOVE, "TtlExpired", Action.DESTROY)
+        another = replace(policy, overrides=(Override(project="q", changes=(("executions", False),)),))
+        assert decided(known, another) == (REMOVE, "OwnerEnded", Action.DESTROY)
+
     def test_nobodys_service_stays(self, make, decided):
         nobody = make.owner("")
         known = make.inventory(make.record("s", by=nobody), make.objects("s", by=nobody))
