@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import both_flytes  # noqa: F401 - before the SDK's connectors
 import flyte
 import pytest
 from flyte._internal.runtime.task_serde import get_proto_task
