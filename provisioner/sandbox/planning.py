@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from provisioner.errors import UsageError
+from provisioner.errors import PermanentError, UsageError
 from provisioner.sandbox import controlplane, hollow, network, node
 from provisioner.sandbox.machine import Machine, node_obstacle
 from provisioner.sandbox.state import Layout, Plan, layouts
@@ -88,9 +89,18 @@ def port_purposes() -> tuple[str, ...]:
 
 
 def other_plans(layout: Layout) -> list[Plan]:
-    """The plans of all other sandboxes of this home."""
-    plans = [other.load() for other in layouts(layout.home) if other.name != layout.name]
-    return [plan for plan in plans if plan is not None]
+    """The plans of all other sandboxes of this home that can be read.
+
+    One that cannot, because it is damaged or of another version, must not keep
+    the others from starting. What it holds is seen at the machine, where it
+    runs; and where it does not, it has to be taken down before it can again.
+    """
+    plans = []
+    for other in layouts(layout.home):
+        with suppress(PermanentError):
+            plan = other.load() if other.name != layout.name else None
+            plans += [] if plan is None else [plan]
+    return plans
 
 
 def make_plan(

@@ -140,3 +140,13 @@ def test_another_sandboxs_ports_and_addresses_are_left_alone(tmp_path: Path) -> 
         layout.save(plans[-1])
     assert len({plan.network for plan in plans}) == 3
     assert len({port for plan in plans for port in plan.ports.values()}) == 3 * len(planning.port_purposes())
+
+
+def test_a_sandbox_that_cannot_be_read_keeps_no_other_from_starting(tmp_path: Path) -> None:
+    damaged, good, layout = (Layout(name, tmp_path) for name in ("damaged", "good", "x"))
+    for other in (damaged, good):
+        other.make()
+    damaged.plan.write_text('{"of": "another version"}')
+    plan = planning.make_plan(good, None, Nodes(node=True, hollow=0), isolated=False, running=lambda _: False)
+    good.save(plan)
+    assert planning.other_plans(layout) == [plan]
