@@ -55,6 +55,12 @@ class Metrics(Collector):
         self.rounds = Counter(
             "agent_registry_rounds", "Rounds of asking all agents", ["result"], registry=self.registry
         )
+        self.silences = Counter(
+            "agent_registry_agent_silences",
+            "Rounds in which the agent gave no good answer",
+            ["agent"],
+            registry=self.registry,
+        )
         self.round_seconds = Histogram("agent_registry_round_seconds", "Duration of a round", registry=self.registry)
         self.reloads = Counter(
             "agent_registry_config_reloads", "Readings of a changed configuration", ["result"], registry=self.registry

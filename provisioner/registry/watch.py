@@ -109,6 +109,9 @@ class Watch:
             before = self.table
             self.table = build_table(config, self._observations, now=self._clock(), stale_after=self._stale_after)
         self._metrics.rounds.labels("ok").inc()
+        for name, status in self.table.agents.items():
+            if status.observation.error:
+                self._metrics.silences.labels(name).inc()
         for change in changes_between(before, self.table):
             log.log(change.level, change.message, **change.values)
         async with self._new_table:
