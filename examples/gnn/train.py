@@ -2,8 +2,9 @@
 
     python -m gnn.train --graph g-0.g.ns.svc:9000,g-1.g.ns.svc:9000 --workers 2 --leader train-0.train.ns.svc:9100
 
-The worker's number is `JOB_COMPLETION_INDEX`, as an indexed Kubernetes Job
-sets it.
+What a TFJob or a PyTorchJob says in the environment is no argument: which
+worker this is, how many there are, and where the first one is. Nor is the
+graph, where the container has the variables of `DataService.env("GRAPH")`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from gnn.allreduce import AllReduce
 from gnn.client import GraphClient
 from gnn.graph import Ids, Recipe, split
+from gnn.place import place
 from gnn.sage import (
     Adam,
     Batch,
@@ -173,15 +175,17 @@ def _averaged(peers: AllReduce, gradients: Parameters) -> Parameters:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train as one worker of a Job."""
     parser = argparse.ArgumentParser(description="one worker of a GraphSAGE training")
-    parser.add_argument("--graph", required=True, help="host:port of each replica, separated by commas")
-    parser.add_argument("--workers", type=int, default=1, help="number of workers")
-    parser.add_argument("--leader", default="", help="host:port of worker 0")
+    here, graph = place(os.environ), os.environ.get("GRAPH_ADDRESSES")
+    parser.add_argument(
+        "--graph", default=graph, required=graph is None, help="host:port of each replica, separated by commas"
+    )
+    parser.add_argument("--workers", type=int, default=here.workers, help="number of workers")
+    parser.add_argument("--leader", default=here.leader, help="host:port of worker 0")
     parser.add_argument("--steps", type=int, default=Plan.steps, help="batches of each worker")
     options = parser.parse_args(arguments)
-    rank = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
-    plan = Plan(rank=rank, workers=options.workers, leader=options.leader, steps=options.steps)
+    plan = Plan(rank=here.rank, workers=options.workers, leader=options.leader, steps=options.steps)
     result = train(options.graph.split(","), plan)
-    if rank == 0:
+    if here.rank == 0:
         figures = {name: round(value, 4) for name, value in vars(result).items()}
         print_line({"event": "result", **figures})
     return 0

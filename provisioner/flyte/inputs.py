@@ -24,7 +24,8 @@ from provisioner.spec import ServiceConfig, parse_config
 from provisioner.spec.community import from_community, is_community
 from provisioner.spec.load import plain
 
-_TEMPLATE = re.compile(r"\{\{\s*\.inputs\.(\w+)\s*\}\}", re.ASCII)
+# As Flyte reads it in the arguments of a container.
+_TEMPLATE = re.compile(r"\{\{\s*[.$]inputs\.(\w+)\s*\}\}", re.ASCII | re.IGNORECASE)
 # Fields below which every value is text, in which a number is written out.
 _TEXTS = ("image", "command", "args", "env", "nodeselector", "labels", "annotations", "serviceaccount")
 

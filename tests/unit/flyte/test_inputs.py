@@ -56,7 +56,7 @@ def test_a_number_stays_a_number_and_becomes_text_where_text_is_held() -> None:
     spec = filled(
         literals(n=3, share=0.5, port=7000, debug=True),
         replicas="{{.inputs.n}}",
-        ports=[{"name": "main", "port": "{{ .inputs.port }}"}],
+        ports=[{"name": "main", "port": "{{ .Inputs.port }}"}],
         env={"SHARDS": "{{.inputs.n}}", "RATE": "{{.inputs.share}}", "DEBUG": "{{.inputs.debug}}"},
         args=["--shards={{.inputs.n}}/{{.inputs.port}}", "{{.inputs.n}}"],
         resources={"requests": {"cpu": "{{.inputs.share}}"}},
