@@ -74,4 +74,5 @@ def readiness(snapshot: Snapshot, spec: DataServiceSpec, digest: str) -> Readine
     message = next((message for failed, message in checks if failed), "")
     if message:
         return Readiness(ready, wanted, False, message)
-    return Readiness(ready, wanted, True, "paused: 0 replicas" if wanted == 0 else f"all {wanted} replicas are ready")
+    said = {0: "paused: 0 replicas", 1: "its replica is ready"}
+    return Readiness(ready, wanted, True, said.get(wanted, f"all {wanted} replicas are ready"))

@@ -21,7 +21,7 @@ from flyteidl.service import agent_pb2_grpc
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import STATEFULSETS, Call
 from provisioner.engine import Engine
-from provisioner.identity import LABEL_STACK
+from provisioner.identity import LABEL_PROJECT
 
 from .conftest import PATIENCE, SERVICE, create, delete, get, until, write_config
 
@@ -138,7 +138,8 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, settings, tmp_p
             "defaultTimeout": "100s",
         },
         "agents": deployments(data_service=connector, old=old, leaver=leaver, spare=spare, versioned=versioned),
-        "agentForTaskTypes": [{"dataservicetask": "data-service"}],
+        # flytekit loads both connectors into either server, so that both announce both.
+        "agentForTaskTypes": [{"dataservicetask": "data-service"}, {"sensor": "defaultAgent"}],
     }
     config = tmp_path / "agents.yaml"
     gateway = fleet.gateway(write_config(config, block))
@@ -238,12 +239,14 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, settings, tmp_p
     assert load.created == wanted
     assert load.deleted == wanted
     assert not [answer for answer in load.answers if answer.phase in FAILED]
+    for agent, name in (("defaultAgent", "sensor"), ("data-service", "service")):
+        created = gateway.count("agent_gateway_requests_total", agent=agent, method="CreateTask", code="OK")
+        assert created == kinds[name].count
     # The services were this connector's, and it has removed them.
     await seen(lambda: not list(Engine(settings).state.stacks()), "no stack is left")
-    cluster = ClusterClient(settings)
-    assert not cluster.transport.json(Call("list", STATEFULSETS, "default"), query={"labelSelector": LABEL_STACK})[
-        "items"
-    ]
+    transport, call = ClusterClient(settings).transport, Call("list", STATEFULSETS, "default")
+    of_these = {"labelSelector": f"{LABEL_PROJECT}=p"}
+    await seen(lambda: not transport.json(call, query=of_these)["items"], "no object is left")
 
     # Each answer came from the agent that serves the type, at the time.
     names = {"legacy": {"old"}, "upgraded": {"versioned"}, "extra": {"added"}, "moving": {"leaver", "spare"}}

@@ -60,7 +60,7 @@ def test_a_workflow_runs_on_the_deployed_agents(agents, settings):
     config, old = agents
     before = dict(ConnectorRegistry._REGISTRY)
     with route_local_tasks(config) as routes:
-        assert routes.routed == (("dataservicetask", 0, "data-service"), ("prompt", 0, "old"))
+        assert {("dataservicetask", 0, "data-service"), ("prompt", 0, "old")} <= set(routes.routed)
         graph = local_workflow(text="hello")
     assert graph.name.startswith("graph-store-")
     assert graph.stack in Engine(settings).state.stacks()

@@ -53,11 +53,14 @@ def first_pod(snapshot: Snapshot, **fields: object) -> Snapshot:
     return replace(snapshot, pods=(replace(first, **fields), *others))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("replicas", [1, 3, 50])
-def test_a_service_whose_replicas_are_all_ready_is_ready(replicas: int) -> None:
+@pytest.mark.parametrize(
+    ("replicas", "message"),
+    [(1, "its replica is ready"), (3, "all 3 replicas are ready"), (50, "all 50 replicas are ready")],
+)
+def test_a_service_whose_replicas_are_all_ready_is_ready(replicas: int, message: str) -> None:
     answer = readiness(healthy(replicas), spec(replicas), DIGEST)
     assert (answer.ready, answer.wanted, answer.done) == (replicas, replicas, True)
-    assert answer.message == f"all {replicas} replicas are ready"
+    assert answer.message == message
 
 
 def test_a_paused_service_is_ready_once_no_pod_is_left() -> None:
