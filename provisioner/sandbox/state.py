@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -165,7 +165,10 @@ class Layout:
             PermanentError: The file is damaged.
         """
         try:
-            return Plan(**json.loads(self.plan.read_text()))
+            document = json.loads(self.plan.read_text())
+            known = {field.name for field in fields(Plan)}
+            # What a newer version wrote for itself is none of our business: another sandbox's plan is read as well.
+            return Plan(**{name: value for name, value in dict(document).items() if name in known})
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:

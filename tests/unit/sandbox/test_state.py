@@ -44,6 +44,15 @@ def test_the_plan_comes_back(tmp_path: Path) -> None:
     assert [found.name for found in layouts(tmp_path)] == ["x"]
 
 
+def test_a_plan_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    layout = Layout("x", tmp_path)
+    layout.make()
+    plan = Plan("x", 3, node=True, hollow=2, ports={"etcd": 1}, created=1.5)
+    layout.save(plan)
+    layout.plan.write_text(json.dumps(json.loads(layout.plan.read_text()) | {"news": [1]}))
+    assert layout.load() == plan
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "x"}', '{"extra": 1}'])
 def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
     layout = Layout("x", tmp_path)
