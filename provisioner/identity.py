@@ -31,6 +31,9 @@ ANNOTATION_KEEP = f"{PREFIX}/keep"
 ANNOTATION_NOTICE = f"{PREFIX}/notice"
 ANNOTATION_OWNER_OBJECT = f"{PREFIX}/owner-object"
 ANNOTATION_USERS = f"{PREFIX}/users"
+ANNOTATION_CLOSING = f"{PREFIX}/closing"
+# Value of ANNOTATION_USERS: its users hold leases, and without any it is nobody's.
+USERS_LEASE = "lease"
 # Project of services whose workflow runs on somebody's own machine, of which no Flyte knows.
 LOCAL_PROJECT = "local"
 
@@ -179,3 +182,30 @@ def for_name(project: str, domain: str, *, namespace: str, name: str, owner: str
     """
     stack = dns_name(name, project, domain, namespace)
     return Identity(project, domain, namespace, service=name, stack=stack, owner=owner)
+
+
+@dataclass(frozen=True)
+class User:
+    """Who uses a shared service: one node of one execution, whichever attempt of it.
+
+    Attributes:
+        project: Flyte project.
+        domain: Flyte domain.
+        execution: Name of the execution.
+        node: Node of its workflow.
+    """
+
+    project: str
+    domain: str
+    execution: str
+    node: str
+
+    @property
+    def holder(self) -> str:
+        """As the holder of a Lease."""
+        return f"{self.of_execution}:{self.node}"
+
+    @property
+    def of_execution(self) -> str:
+        """What the holders of its whole execution begin with."""
+        return ":".join((self.project, self.domain, self.execution))

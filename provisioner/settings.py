@@ -151,6 +151,12 @@ class Settings(BaseSettings):
     heartbeat_namespace: str = Field(
         default="", description="namespace of the servers' Leases, their signs of life; else the setting `namespace`"
     )
+    user_lease: int = Field(
+        default=3 * 24 * 3600,
+        ge=60,
+        le=30 * 24 * 3600,
+        description="seconds after which a user of a shared service counts no more who neither released it nor ended",
+    )
     host: str = Field(default="0.0.0.0", description="address that `serve` listens on")  # noqa: S104
     port: Port = Field(default=8000, description="gRPC port of `serve`; 0 chooses a free one")
     metrics_port: Port = Field(default=9090, description="Prometheus port of `serve`; 0 chooses a free one")

@@ -51,7 +51,7 @@ class Found:
                 reason="NotRecorded",
                 hint="apply the service again, or delete it",
             )
-        return ServiceRequest(self.identity, self.record.spec, time.time())
+        return ServiceRequest(self.identity, self.record.spec, time.time(), shared=self.record.shared)
 
 
 class Session:

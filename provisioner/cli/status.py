@@ -98,7 +98,7 @@ def look(session: Session, found: Found, controller: Controller) -> Status:
     while True:
         try:
             if controller.ready():
-                return controller.attached(identity.namespace, identity.service)
+                return controller.sharing.attached(identity.namespace, identity.service, None)
         except TransientError:
             if time.monotonic() >= deadline:
                 raise

@@ -1,7 +1,8 @@
 """Leases (coordination.k8s.io/v1): who uses a shared service, and who of several replicas is the elected one.
 
 A user of a shared service holds one Lease that carries the label of its stack.
-What stands in it is Kubernetes' own: `holderIdentity` names the user,
+What stands in it is Kubernetes' own: `holderIdentity` names the user
+(`PROJECT:DOMAIN:EXECUTION`, or with a node of it `PROJECT:DOMAIN:EXECUTION:NODE`),
 `renewTime` plus `leaseDurationSeconds` says until when. To release it is to
 delete it.
 """
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from provisioner.cluster.api import Resource
-from provisioner.cluster.parse import mapping, number, stack_of, text, time
+from provisioner.cluster.api import Call, Resource
+from provisioner.cluster.parse import items, mapping, number, stack_of, text, time
+from provisioner.cluster.transport import NotFoundError, Transport
+from provisioner.errors import PermanentError
 from provisioner.identity import LABEL_STACK, dns_name
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
@@ -30,7 +33,7 @@ class Lease:
         uid: Its uid.
         version: Its resource version, for an update that must not overwrite another's.
         stack: Value of our stack label, or "".
-        holder: Who holds it: `PROJECT:DOMAIN:EXECUTION` for a user of a shared service.
+        holder: Who holds it: `PROJECT:DOMAIN:EXECUTION[:NODE]` for a user of a shared service.
         duration: Seconds for which one renewal counts; 0 if it does not say.
         renewed: When it was renewed last.
         created: When it was made.
@@ -112,7 +115,7 @@ def user_lease(stack: str, namespace: str, holder: str, *, seconds: int, now: da
     Args:
         stack: Name of the service's stack.
         namespace: The service's namespace.
-        holder: Who uses it: `PROJECT:DOMAIN:EXECUTION`.
+        holder: Who uses it: `PROJECT:DOMAIN:EXECUTION[:NODE]`.
         seconds: For how long one renewal counts.
         now: The time, with its zone.
     """
@@ -131,3 +134,67 @@ def user_lease(stack: str, namespace: str, holder: str, *, seconds: int, now: da
             "renewTime": micro_time(now),
         },
     }
+
+
+class UserLeases:
+    """The Leases of users at the API server; safe for use by many threads.
+
+    Args:
+        transport: How to call.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def take(self, stack: str, namespace: str, holder: str, *, seconds: int, now: datetime) -> None:
+        """Take the Lease of a user, or renew it.
+
+        Args:
+            stack: Name of the service's stack.
+            namespace: The service's namespace.
+            holder: Who uses it.
+            seconds: For how long it counts from now on.
+            now: The time, with its zone.
+
+        Raises:
+            ProvisionerError: It is not taken.
+        """
+        name = user_lease_name(stack, holder)
+        spec = {"renewTime": micro_time(now), "leaseDurationSeconds": seconds}
+        try:
+            self._transport.json(Call("patch", LEASES, namespace, name), body={"spec": spec})
+        except NotFoundError:
+            manifest = user_lease(stack, namespace, holder, seconds=seconds, now=now)
+            try:
+                self._transport.json(Call("create", LEASES, namespace), body=manifest)
+            except PermanentError as error:
+                # Another server took it for the same user at the same moment.
+                if error.reason != "AlreadyExists":
+                    raise
+
+    def give_back(self, stack: str, namespace: str, holder: str) -> None:
+        """Delete the Lease of a user; it need not exist.
+
+        Args:
+            stack: Name of the service's stack.
+            namespace: The service's namespace.
+            holder: Who used it.
+
+        Raises:
+            ProvisionerError: It is still there.
+        """
+        try:
+            self._transport.json(Call("delete", LEASES, namespace, user_lease_name(stack, holder)))
+        except NotFoundError:
+            return
+
+    def of(self, stack: str, namespace: str) -> tuple[Lease, ...]:
+        """The Leases on a service, read from the API server now.
+
+        Args:
+            stack: Name of the service's stack.
+            namespace: The service's namespace.
+        """
+        query = {"labelSelector": f"{LABEL_STACK}={stack}"}
+        page = self._transport.json(Call("list", LEASES, namespace), query=query)
+        return tuple(parse_lease(item) for item in items(page, "items"))

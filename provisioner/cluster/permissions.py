@@ -49,6 +49,10 @@ NEEDED: tuple[Permission, ...] = (
     Permission("get", "", "pods", "log", optional=True),
     *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "watch")),
     Permission("delete", "", "persistentvolumeclaims", optional=True),
+    *(
+        Permission(verb, "coordination.k8s.io", "leases", optional=True)
+        for verb in ("get", "list", "create", "patch", "delete")
+    ),
     *(Permission(verb, "", "events", optional=True) for verb in ("list", "watch")),
     Permission("get", "", "namespaces", optional=True, cluster_wide=True),
     *(Permission(verb, "", "namespaces", optional=True, cluster_wide=True) for verb in ("list", "watch")),

@@ -27,11 +27,13 @@ from provisioner.control.operations import Operations
 from provisioner.control.queue import Backoff, Intent, KeyedQueue, Kind, View
 from provisioner.control.replica_logs import LogPage, ReplicaLogs
 from provisioner.control.request import ServiceRequest
+from provisioner.control.sharing import Sharing
 from provisioner.control.status import Phase, Status
+from provisioner.control.usage import Usage
 from provisioner.control.workers import Workers
 from provisioner.engine import Engine
-from provisioner.errors import RefusedError, TransientError
-from provisioner.identity import Identity
+from provisioner.errors import RefusedError
+from provisioner.identity import Identity, User
 from provisioner.settings import Settings
 
 # How long the end of a service is remembered, so that a late poll learns of it.
@@ -49,6 +51,7 @@ class Controller:
         last_words: Fetches the log lines that a diagnosis asks for.
         recorded: Reads back what was asked for a stack; None when there is no such stack.
         replica_logs: Reads the logs of replicas.
+        usage: Takes and gives back the Leases of users.
         settings: Bounds.
         clock: The time in seconds since the epoch.
     """
@@ -60,15 +63,14 @@ class Controller:
         last_words: LastWords,
         recorded: Callable[[str], ServiceRequest | None],
         replica_logs: ReplicaLogs,
+        usage: Usage,
         settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._workers = workers
         self._last_words = last_words
-        self._recorded = recorded
         self._replica_logs = replica_logs
-        self._attached: dict[str, ServiceRequest] = {}
         self._settings = settings
         self._graces = graces(settings.graces)
         self._clock = clock
@@ -76,6 +78,7 @@ class Controller:
         self._lock = threading.Lock()
         self._swept_at = clock()
         self._phases = PhaseCollector(self.phases)
+        self.sharing = Sharing(cache, usage, recorded, self._seen, self.leave, settings.user_lease)
 
     @classmethod
     def from_settings(cls, settings: Settings, namespaces: Sequence[str] = ()) -> Controller:
@@ -93,7 +96,8 @@ class Controller:
         workers = Workers(settings.workers, operations.run, KeyedQueue(Backoff(stalled_after=settings.stalled_after)))
         cache = ClusterCache(client, namespaces=namespaces or settings.namespaces)
         last_words = LastWords(client.last_lines)
-        return cls(cache, workers, last_words, operations.recorded, ReplicaLogs(client), settings)
+        usage = Usage(client, settings)
+        return cls(cache, workers, last_words, operations.recorded, ReplicaLogs(client), usage, settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -114,6 +118,7 @@ class Controller:
         with suppress(KeyError):  # it may be stopped twice
             REGISTRY.unregister(self._phases)
         self._last_words.stop()
+        self.sharing.stop()
         self._cache.stop()
         return clean
 
@@ -185,6 +190,39 @@ class Controller:
         self._last_words.forget(request.stack)
         return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
 
+    def leave(self, request: ServiceRequest, *, anew: bool = False) -> Status:
+        """Ask for the removal of a service unless somebody uses it, who then keeps it.
+
+        Args:
+            request: The service; its specification does not matter.
+            anew: Look again whether somebody uses it, where that was found before.
+        """
+        view = self._workers.view(request.stack)
+        intent = Intent(Kind.REMOVE, request, unused=True)
+        if view is not None and not view.settled and view.intent.kind is Kind.REMOVE and not view.intent.unused:
+            return self._status(request, view)  # somebody wants it gone in any case
+        with self._lock:
+            self._failures.pop(request.stack, None)
+        self._last_words.forget(request.stack)
+        force = anew and view is not None and view.settled and bool(view.users)
+        return self._status(request, self._workers.submit(intent, force=force))
+
+    def use(self, request: ServiceRequest, user: User) -> Status:
+        """Ask for a service that is shared by its name, and for a share in it.
+
+        Args:
+            request: What is wanted.
+            user: Who uses it.
+        """
+        status = self.observe(request)
+        if status.phase in (Phase.GONE, Phase.IN_USE):
+            # Those who used it before have left; this is a new beginning.
+            status = self.ensure(request)
+        if status.phase is Phase.REMOVING:
+            message = f"its last user has left; it is made anew once it is gone ({status.message})"
+            return replace(status, phase=Phase.QUEUED, message=message)
+        return self.sharing.held(request.identity, user, status)
+
     def settled(self, request: ServiceRequest) -> bool:
         """Whether nothing is left to be done for a service.
 
@@ -222,49 +260,15 @@ class Controller:
             failed = list(self._failures)
         return census(self._cache.statefulsets(), self._workers.views(), failed)
 
-    def attached(self, namespace: str, service: str) -> Status:
-        """The status of a service that somebody else asked for; it is watched, and nothing more.
-
-        Args:
-            namespace: Its namespace.
-            service: Its name.
-
-        Raises:
-            TransientError: The cluster has not been heard of lately, or its
-                record cannot be read now.
-        """
-        stack = self._cache.stack_of(namespace, service)
-        if stack is None:
-            return self._unknown(namespace, service)
-        request = self._attached.get(stack) or self._recorded(stack)
-        if request is None:
-            return self._unknown(namespace, service)
-        self._attached[stack] = request
-        snapshot = self._cache.snapshot(request.identity)
-        statefulset = snapshot.statefulset
-        if statefulset is None or statefulset.deleted is not None:
-            return Status(stack, Phase.REMOVING, message=f"data service {namespace}/{service} is being removed")
-        if statefulset.digest != request.spec.digest():
-            # It was updated by its owner; its record says what is wanted now.
-            del self._attached[stack]
-        seen = as_scaled(request, snapshot)
+    def _seen(self, request: ServiceRequest, snapshot: Snapshot) -> Status:
+        """The status of an applied service of which only the cluster is asked."""
+        seen, digest = as_scaled(request, snapshot), request.spec.digest()
         return derive_cluster(
             seen,
-            readiness=readiness(snapshot, seen.spec, request.spec.digest()),
-            diagnosis=self._diagnose(seen, snapshot, self._clock(), request.spec.digest()),
+            readiness=readiness(snapshot, seen.spec, digest),
+            diagnosis=self._diagnose(seen, snapshot, self._clock(), digest),
             fresh=snapshot.fresh,
             late=False,
-        )
-
-    def _unknown(self, namespace: str, service: str) -> Status:
-        if not self._cache.synced():
-            raise TransientError("the cluster's objects were not listed yet", reason="NotSynced")
-        return Status(
-            "",
-            Phase.FAILED,
-            reason="NoSuchService",
-            message=f"there is no data service {service} in namespace {namespace}",
-            hint="create it first, or correct the name; a service of another namespace cannot be used",
         )
 
     def _status(self, request: ServiceRequest, view: View) -> Status:
@@ -323,7 +327,7 @@ class Controller:
         with self._lock:
             self._failures[request.stack] = (request, status, self._clock())
         if request.identity.owner and request.spec.deletion_policy == "Delete":
-            self._workers.submit(Intent(Kind.REMOVE, request))
+            self._workers.submit(Intent(Kind.REMOVE, request, unused=True))
         return status
 
     def _sweep_memory(self, now: float) -> None:

@@ -125,6 +125,8 @@ def derive_cluster(
 
 def _removal(request: ServiceRequest, view: View) -> Status:
     wanted = request.spec.replicas
+    if view.settled and view.error is None and view.users:
+        return Status(request.stack, Phase.IN_USE, message=_used_by(view.users), wanted=wanted)
     if view.settled and view.error is None:
         return Status(request.stack, Phase.GONE, message="nothing of it is left", wanted=wanted)
     error = view.error
@@ -138,6 +140,11 @@ def _removal(request: ServiceRequest, view: View) -> Status:
         wanted=wanted,
         stalled=view.stalled,
     )
+
+
+def _used_by(users: tuple[str, ...]) -> str:
+    others = f" and {len(users) - 1} more" if len(users) > 1 else ""
+    return f"it stays, since {users[0]}{others} still uses it; it goes with its last user"
 
 
 def _on_the_way(request: ServiceRequest, view: View) -> Status:

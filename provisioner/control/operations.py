@@ -15,6 +15,7 @@ from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
 from provisioner.control.recorded import is_applied, recorded, recorded_cluster
 from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
+from provisioner.control.usage import Usage
 from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.engine.origin import backend_id
 from provisioner.errors import PermanentError
@@ -53,6 +54,7 @@ class Operations:
         self._engine = engine
         self._cluster = cluster
         self._live = LiveObjects(cluster.transport)
+        self._usage = Usage(cluster, settings)
         self._settings = settings
         self._sealer = Sealer.of(settings)
         self._lock = threading.Lock()
@@ -65,7 +67,8 @@ class Operations:
         self._permit()
         intent = operation.intent
         if intent.kind is Kind.REMOVE:
-            return self._remove(intent.request, cancellation)
+            users = self._usage.close(intent.request.identity) if intent.unused else ()
+            return Done(users=users) if users else self._remove(intent.request, cancellation)
         if intent.stuck:
             return self._unblock(intent.request, intent.stuck)
         return self._apply(intent.request, cancellation, repair=intent.repair)
@@ -80,7 +83,7 @@ class Operations:
             The request, accepted now; None when there is no such record.
         """
         found = recorded(self._engine.state.checkpoint(stack))
-        return ServiceRequest(found.identity, found.spec, self._clock()) if found else None
+        return ServiceRequest(found.identity, found.spec, self._clock(), shared=found.shared) if found else None
 
     def drift(self, checkpoint: Checkpoint, spec: DataServiceSpec) -> tuple[Drifted, ...]:
         """What others changed since the last apply, field by field.
@@ -103,7 +106,7 @@ class Operations:
         Args:
             request: What is wanted.
         """
-        return program(request.identity, request.spec, self._sealer, self._origin())
+        return program(request.identity, request.spec, self._sealer, self._origin(), shared=request.shared)
 
     def _origin(self) -> Origin:
         with self._lock:

@@ -46,12 +46,14 @@ class Intent:
         request: For which service.
         repair: Compare with the cluster first, because objects were lost or changed.
         stuck: Pods of an outdated revision that hold the rollout up, to be deleted.
+        unused: Remove it only if nobody holds a lease on it.
     """
 
     kind: Kind
     request: ServiceRequest
     repair: bool = False
     stuck: tuple[Pod, ...] = ()
+    unused: bool = False
 
     @property
     def key(self) -> str:
@@ -62,7 +64,9 @@ class Intent:
         """Whether both lead to the same state."""
         if self.kind is not other.kind:
             return False
-        return self.kind is Kind.REMOVE or self.request.same(other.request)
+        if self.kind is Kind.REMOVE:
+            return self.unused == other.unused
+        return self.request.same(other.request)
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,11 @@ class Done:
 
     Attributes:
         changes: One line per object that was changed.
+        users: Who still uses what was to be removed if nobody does; it stays.
     """
 
     changes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,7 @@ class View:
         stalled: Whether it failed so often that a person should look.
         changes: What the last successful run changed.
         settled_at: When it was settled, on the queue's clock.
+        users: Who still uses what was to be removed if nobody does.
     """
 
     intent: Intent
@@ -170,6 +177,7 @@ class View:
     stalled: bool
     changes: tuple[str, ...]
     settled_at: float
+    users: tuple[str, ...] = ()
 
 
 @dataclass
@@ -181,6 +189,7 @@ class _Entry:
     waiting: str = ""
     failures: int = 0
     changes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     settled_at: float = 0.0
     queued: bool = False
     due: float = 0.0
@@ -227,7 +236,7 @@ class KeyedQueue:
         elif not force and entry.intent.same(intent):
             return None
         entry.intent = intent
-        entry.settled, entry.error, entry.waiting, entry.failures = False, None, "", 0
+        entry.settled, entry.error, entry.waiting, entry.failures, entry.users = False, None, "", 0, ()
         entry.due = now
         if entry.running is None:
             self._enqueue(intent.key, entry)
@@ -279,6 +288,7 @@ class KeyedQueue:
         if isinstance(outcome, Done):
             entry.error, entry.failures = None, 0
             entry.changes = outcome.changes or entry.changes
+            entry.users = outcome.users
             entry.settled, entry.settled_at = True, now
             return
         entry.error = outcome.error
@@ -307,6 +317,7 @@ class KeyedQueue:
             stalled=entry.failures >= self.backoff.stalled_after,
             changes=entry.changes,
             settled_at=entry.settled_at,
+            users=entry.users,
         )
 
     def views(self) -> list[View]:

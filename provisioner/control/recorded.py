@@ -27,12 +27,14 @@ class Recorded:
         spec: What was asked for, its secrets sealed.
         applied: Whether that was carried out in full.
         modified: When the checkpoint was written; None if it does not say.
+        shared: Whether it belongs to its users together.
     """
 
     identity: Identity
     spec: DataServiceSpec
     applied: bool
     modified: datetime | None
+    shared: bool = False
 
 
 def recorded(checkpoint: Checkpoint | None) -> Recorded | None:
@@ -62,7 +64,8 @@ def recorded(checkpoint: Checkpoint | None) -> Recorded | None:
             reason="RecordUnreadable",
             hint="another version wrote it: use that version, or delete the service and apply it again",
         ) from error
-    return Recorded(identity, spec, is_applied(checkpoint, spec), checkpoint.modified)
+    shared = inputs.get("shared") is True
+    return Recorded(identity, spec, is_applied(checkpoint, spec), checkpoint.modified, shared)
 
 
 def recorded_cluster(checkpoint: Checkpoint | None) -> str:

@@ -22,12 +22,15 @@ class ServiceRequest:
             its start deadline counts from here, across restarts.
         replace: Whether what cannot be changed in place may be made anew, with
             the loss of its data.
+        shared: Whether it belongs to its users together: it ends with the
+            last lease on it, and not with an execution.
     """
 
     identity: Identity
     spec: DataServiceSpec
     accepted_at: float
     replace: bool = False
+    shared: bool = False
 
     @property
     def stack(self) -> str:
@@ -50,6 +53,7 @@ class ServiceRequest:
             "spec": self.spec.document(),
             "acceptedAt": round(self.accepted_at, 3),
             **({"replace": True} if self.replace else {}),
+            **({"shared": True} if self.shared else {}),
         }
 
     @classmethod
@@ -63,7 +67,8 @@ class ServiceRequest:
         try:
             identity = Identity(**{field.name: str(document["identity"][field.name]) for field in fields(Identity)})
             spec, accepted_at = parse_spec(document["spec"]), float(document["acceptedAt"])
-            return cls(identity, spec, accepted_at, document.get("replace") is True)
+            flags = (document.get(key) is True for key in ("replace", "shared"))
+            return cls(identity, spec, accepted_at, *flags)
         except (KeyError, TypeError, ValueError) as error:
             raise PermanentError(
                 f"not the document of a service request: {error!r} in {json.dumps(document, default=str)[:200]}",

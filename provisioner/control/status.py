@@ -16,6 +16,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
     REMOVING = "Removing"
     GONE = "Gone"
+    IN_USE = "InUse"
 
 
 @dataclass(frozen=True)
@@ -70,4 +71,4 @@ class Status:
     @property
     def final(self) -> bool:
         """Whether it stays so unless somebody asks for something new."""
-        return self.phase in (Phase.READY, Phase.FAILED, Phase.GONE)
+        return self.phase in (Phase.READY, Phase.FAILED, Phase.GONE, Phase.IN_USE)

@@ -39,7 +39,9 @@ _PHASES = {
     # Somebody ended it while the task still waited for it.
     Phase.REMOVING: TaskExecution.FAILED,
     Phase.GONE: TaskExecution.FAILED,
+    Phase.IN_USE: TaskExecution.FAILED,
 }
+_REMOVED = (Phase.REMOVING, Phase.GONE, Phase.IN_USE)
 # What the author of the workflow cannot cure: the deployment, the cluster, or a fault of ours.
 _OF_THE_SYSTEM = frozenset(
     {
@@ -199,7 +201,7 @@ def _custom_info(content: Wanted | Attached, status: Status) -> dict[str, Any]:
 
 def _reason(status: Status) -> str:
     # Somebody ended it while the task still waited for it.
-    return status.reason or ("Removed" if status.phase in (Phase.REMOVING, Phase.GONE) else "")
+    return status.reason or ("Removed" if status.phase in _REMOVED else "")
 
 
 def _message(status: Status) -> str:

@@ -22,7 +22,7 @@ from provisioner.spec.scheduling import Affinity, TopologySpread
 from provisioner.spec.storage import DisruptionBudget, Volume, VolumeRetention
 
 # What belongs to the task and not to the service's specification.
-_OF_THE_TASK = ("name", "existing_release_name", "cluster")
+_OF_THE_TASK = ("name", "existing_release_name", "shared", "cluster")
 
 # A part written as a mapping, for one that holds a template, which its own type would refuse.
 Part = Mapping[str, Any]
@@ -32,7 +32,7 @@ Part = Mapping[str, Any]
 class DataServiceConfig:
     """Which service a `DataServiceTask` provides.
 
-    Every field but the first three is one of `DataServiceSpec`. None, the
+    Every field but the first four is one of `DataServiceSpec`. None, the
     default of all, means that field's own default. With the community plugin's
     names (`Image=`, `Port=`, ...) it gives that plugin's configuration.
 
@@ -43,7 +43,11 @@ class DataServiceConfig:
     Attributes:
         name: Readable part of the service's name; each execution adds its own.
         existing_release_name: Name of a service that exists already. The task
-            waits until it is ready, and never changes or removes it.
+            waits until it is ready, and never changes or removes it; while it
+            is used, nobody else's end removes it either.
+        shared: Whether all executions of the project and domain use one
+            service of this very `name`. The first makes it, and it goes with
+            the last that uses it. Call `release` when you need it no more.
         cluster: Accepted for workflows of the community plugin; it changes nothing.
 
     Example:
@@ -53,6 +57,7 @@ class DataServiceConfig:
 
     name: str | None = None
     existing_release_name: str | None = None
+    shared: bool | None = None
     cluster: str | None = None
     image: str | None = None
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None

@@ -26,26 +26,21 @@ from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 
 from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
-from provisioner.control.status import Status
-from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
-from provisioner.flyte import answer, execution, insight
-from provisioner.flyte import inputs as task_inputs
+from provisioner.control.status import Phase, Status
+from provisioner.errors import PermanentError, ProvisionerError, TransientError
+from provisioner.flyte import answer, insight
+from provisioner.flyte.asked import asked, is_retained, rejected
 from provisioner.flyte.links import log_links
 from provisioner.flyte.local import LocalServices
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
 from provisioner.flyte.runtime import RUNTIME, Control, Runtime
 from provisioner.flyte.task import TASK_TYPE
-from provisioner.identity import Identity, for_task
-from provisioner.sealing import Sealer
-from provisioner.spec import DataServiceSpec
+from provisioner.identity import Identity, for_name
 
 if TYPE_CHECKING:
     from provisioner.control.replica_logs import LogPage
 
 log = structlog.get_logger(__name__)
-
-# All problems of any specification that a person wrote; not of one that a program got wrong.
-_LONGEST_MESSAGE = 6000
 
 
 class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
@@ -92,22 +87,22 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         # Outside of the next block: settings that are wrong are the server's fault, not this request's.
         logs.configure_as_guest(settings.load())
         try:
-            content = self._asked(task_template, inputs, task_execution_metadata)
+            content = asked(task_template, inputs, task_execution_metadata, self._clock())
             meta = DataServiceMeta(content)
             size = len(meta.encode())
         except PermanentError as error:
             log.warning("task rejected", task=task_template.id.name, reason=error.reason, error=error.message)
-            return DataServiceMeta(_rejected(error))
+            return DataServiceMeta(rejected(error))
         if not isinstance(content, Wanted):
             log.info("task attached", service=content.service, namespace=content.namespace, meta_bytes=size)
             return meta
         request = content.request
         bound = _bound(request)
         self._remove_earlier(content)
-        if task_execution_metadata is None and not _is_retained(request):
+        if task_execution_metadata is None and not is_retained(request):
             self._local.own(request)
         try:
-            status = self._runtime.control().ensure(request)
+            status = self._begin(content)
         except TransientError as error:
             if task_execution_metadata is None:
                 self._local.disown(request)
@@ -117,7 +112,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         except PermanentError as error:
             bound.warning("service refused", reason=error.reason, error=error.message)
             self._local.disown(request)
-            return DataServiceMeta(_rejected(error))
+            return DataServiceMeta(rejected(error))
         else:
             bound.info("service asked for", phase=status.phase.value, meta_bytes=size)
         return meta
@@ -139,9 +134,12 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             if isinstance(content, Wanted):
                 self._remove_earlier(content)
             status = _status(control, content)
+            if isinstance(content, Wanted) and content.user is not None and status.phase is Phase.FAILED:
+                # Flyte never asks for its removal after FAILED.
+                control.sharing.release(content.request.identity, content.user, request=content.request)
             found = answer.of_status(content, status, _links(content, status))
         except PermanentError as error:
-            return answer.of_rejected(_rejected(error))
+            return answer.of_rejected(rejected(error))
         except Exception as error:
             log.exception("status not known", error=str(error))
             return answer.of_fault(error)
@@ -168,14 +166,19 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             raise TransientError(content.message, reason="UnreadableMeta", hint="the janitor removes what is left")
         if isinstance(content, Attached):
             log.info("task detached", service=content.service, namespace=content.namespace)
+            self._detach(content)
         elif isinstance(content, Wanted):
-            if _is_retained(content.request):
+            if content.user is not None:
+                self._runtime.control().sharing.release(content.request.identity, content.user, request=content.request)
+                _bound(content.request).info("use ended", holder=content.user.holder)
+                return
+            if is_retained(content.request):
                 _bound(content.request).info("service retained")
                 return
             if self._local.owns(content.request):
                 self._local.remove(content.request)
                 return
-            status = self._runtime.control().remove(content.request)
+            status = self._runtime.control().leave(content.request, anew=True)
             _bound(content.request).info("removal asked for", phase=status.phase.value)
 
     def get_metrics(
@@ -231,36 +234,34 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         page = self.log_page(resource_meta, lines=0, token="")
         return GetTaskLogsResponse() if page is None else insight.logs_answer(page)
 
+    def _begin(self, content: Wanted) -> Status:
+        control = self._runtime.control()
+        if content.user is not None:
+            return control.use(content.request, content.user)
+        return control.ensure(content.request)
+
+    def _detach(self, content: Attached) -> None:
+        """End the use of a service that somebody else made."""
+        user = content.user
+        if user is None:
+            return
+        sharing = self._runtime.control().sharing
+        found = sharing.identity(content.namespace, content.service)
+        # The cluster may not show it yet, or no more; then the Lease is under the name that a service has
+        # that Flyte made for a task, or that somebody gave it.
+        named = for_name(user.project, user.domain, namespace=content.namespace, name=content.service)
+        for identity in (found,) if found is not None else (replace(named, stack=content.service), named):
+            sharing.release(identity, user)
+
     def _remove_earlier(self, content: Wanted) -> None:
         """Remove what earlier attempts of the same task left; each call says so again, and costs nothing then."""
         for name in content.earlier:
             identity = replace(content.request.identity, service=name, stack=name)
             try:
-                self._runtime.control().remove(replace(content.request, identity=identity))
+                self._runtime.control().leave(replace(content.request, identity=identity))
             except ProvisionerError as error:
                 # It is said again with the next poll.
                 log.warning("an earlier attempt is not removed yet", stack_name=name, error=error.message)
-
-    def _asked(
-        self, template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExecutionMetadata | None
-    ) -> Wanted | Attached:
-        config = task_inputs.parse(template.custom, inputs, source=f"task_config of {template.id.name}")
-        outputs = _declared_outputs(template)
-        namespace = settings.load().namespace
-        earlier: tuple[Identity, ...] = ()
-        if metadata is None:
-            identity = execution.local(template.id.name, namespace=namespace, name=config.name)
-        else:
-            task, namespace = execution.task_execution(metadata), metadata.namespace or namespace
-            identity = for_task(task, namespace=namespace, name=config.name)
-            earlier = execution.earlier(task, namespace=namespace, name=config.name)
-        if config.existing_release_name is not None:
-            return Attached(identity.namespace, config.existing_release_name, outputs)
-        assert config.spec is not None  # noqa: S101 - parse_config gives exactly one of the two
-        request = ServiceRequest(identity, _sealed(config.spec, identity.stack), self._clock())
-        # What is to be retained outlives its attempt as well.
-        left = () if _is_retained(request) else tuple(item.service for item in earlier)
-        return Wanted(request, outputs, left)
 
 
 def _identity(content: Wanted | Attached, status: Status) -> Identity:
@@ -275,43 +276,10 @@ def _links(content: Wanted | Attached, status: Status) -> list[TaskLog]:
 
 def _status(control: Control, content: Wanted | Attached) -> Status:
     if isinstance(content, Attached):
-        return control.attached(content.namespace, content.service)
+        return control.sharing.attached(content.namespace, content.service, content.user)
+    if content.user is not None:
+        return control.use(content.request, content.user)
     return control.observe(content.request)
-
-
-def _sealed(spec: DataServiceSpec, stack: str) -> DataServiceSpec:
-    try:
-        return Sealer.of(settings.load()).sealed(spec, stack)
-    except PermanentError as error:
-        # The passphrase is the server's; without it nothing may be written, and nobody's request is at fault.
-        raise TransientError(error.message, reason=error.reason, hint=error.hint) from error
-
-
-def _declared_outputs(template: TaskTemplate) -> tuple[str, ...]:
-    declared = tuple(template.interface.outputs) if template.interface else ()
-    unknown = [name for name in declared if name not in answer.OUTPUTS]
-    if unknown:
-        accepted = f"an output that a data service has: {' or '.join(answer.OUTPUTS)}"
-        problems = [Problem(f"outputs.{name}", "", accepted) for name in unknown]
-        raise SpecError(problems, source=f"interface of {template.id.name}")
-    return declared
-
-
-def _rejected(error: ProvisionerError) -> Rejected:
-    if isinstance(error, SpecError):
-        lines = [f"{error.source} is not valid:", *(f"  {problem}" for problem in error.problems)]
-        message = "\n".join(lines)
-        if len(message) > _LONGEST_MESSAGE:
-            message = message[:_LONGEST_MESSAGE].rpartition("\n")[0]
-            message += f"\n  ... and {len(lines) - 1 - message.count(chr(10))} more"
-    else:
-        message = error.message[:_LONGEST_MESSAGE]
-    return Rejected(error.reason, message, error.hint)
-
-
-def _is_retained(request: ServiceRequest) -> bool:
-    """Whether it stays when its owner has ended."""
-    return request.spec.deletion_policy == "Retain"
 
 
 def _bound(request: ServiceRequest) -> structlog.stdlib.BoundLogger:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from flytekit.extend.backend.base_connector import ResourceMeta
 
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import PermanentError, ProvisionerError
+from provisioner.identity import User
 
 VERSION = 1
 USUAL_BYTES = 1024
@@ -37,11 +38,13 @@ class Wanted:
         request: All that control needs.
         outputs: Names of the outputs that the task declares.
         earlier: Names of the services that earlier attempts may have left.
+        user: Who uses it, if it is shared.
     """
 
     request: ServiceRequest
     outputs: tuple[str, ...]
     earlier: tuple[str, ...] = ()
+    user: User | None = None
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ class Attached:
         namespace: Its namespace.
         service: Name of its StatefulSet and Service.
         outputs: Names of the outputs that the task declares.
+        user: Who uses it; None in a local run, which holds nothing.
     """
 
     namespace: str
     service: str
     outputs: tuple[str, ...]
+    user: User | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ class DataServiceMeta(ResourceMeta):  # type: ignore[misc]
             document |= {"request": content.request.document(), "outputs": list(content.outputs)}
             if content.earlier:
                 document["earlier"] = list(content.earlier)
+            if content.user is not None:
+                document["user"] = asdict(content.user)
         elif isinstance(content, Attached):
             document |= {"attached": asdict(content)}
         else:
@@ -155,13 +162,20 @@ def _inflate(data: bytes) -> bytes:
     return text
 
 
+def _user(document: dict[str, Any]) -> User | None:
+    given = document.get("user")
+    if given is None:
+        return None
+    return User(**{field.name: str(given[field.name]) for field in fields(User)})
+
+
 def _content(document: dict[str, Any]) -> Content:
     if "request" in document:
         outputs, earlier = (tuple(map(str, document.get(key, ()))) for key in ("outputs", "earlier"))
-        return Wanted(ServiceRequest.from_document(document["request"]), outputs, earlier)
+        return Wanted(ServiceRequest.from_document(document["request"]), outputs, earlier, _user(document))
     if "attached" in document:
         attached = document["attached"]
         outputs = tuple(str(name) for name in attached["outputs"])
-        return Attached(str(attached["namespace"]), str(attached["service"]), outputs)
+        return Attached(str(attached["namespace"]), str(attached["service"]), outputs, _user(attached))
     rejected = document["rejected"]
     return Rejected(str(rejected["reason"]), str(rejected["message"]), str(rejected["hint"]))

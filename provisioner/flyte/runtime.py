@@ -19,7 +19,7 @@ from provisioner import logs, settings
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Status
 from provisioner.errors import PermanentError, ProvisionerError, TransientError, UsageError
-from provisioner.identity import Identity
+from provisioner.identity import Identity, User
 
 if TYPE_CHECKING:
     # The cluster's side takes long to import, and every process that uses flytekit imports this module.
@@ -27,6 +27,21 @@ if TYPE_CHECKING:
     from provisioner.control.replica_logs import LogPage
 
 log = structlog.get_logger(__name__)
+
+
+class Sharing(Protocol):
+    """What the Flyte side needs of `provisioner.control.sharing.Sharing`."""
+
+    def attached(self, namespace: str, service: str, user: User | None) -> Status:
+        """How a service is that somebody else created."""
+
+    def identity(self, namespace: str, service: str) -> Identity | None:
+        """Whose a service is, by its name."""
+
+    def release(
+        self, identity: Identity, user: User, *, request: ServiceRequest | None = None, whole_execution: bool = False
+    ) -> None:
+        """End a use of a service."""
 
 
 class Control(Protocol):
@@ -56,8 +71,15 @@ class Control(Protocol):
     def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
         """A page of the logs of a service's replicas."""
 
-    def attached(self, namespace: str, service: str) -> Status:
-        """How a service is that somebody else created."""
+    def leave(self, request: ServiceRequest, *, anew: bool = False) -> Status:
+        """Ask for the removal of a service unless somebody uses it."""
+
+    def use(self, request: ServiceRequest, user: User) -> Status:
+        """Ask for a service that is shared by its name, and for a share in it."""
+
+    @property
+    def sharing(self) -> Sharing:
+        """Services that several executions use."""
 
 
 def _controller() -> Control:

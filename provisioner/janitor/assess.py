@@ -191,7 +191,7 @@ class Assessment:
         subject = self._subject
         if subject.claims:
             return self._volumes()
-        if any(lease.held(self._now) for lease in subject.leases):
+        if any(self._inventory.end_of(lease, self._now) is None for lease in subject.leases):
             return self._stays(Kept("InUse", "a user holds a lease on it before it exists"))
         if subject.case is not None:
             return self._decision(Verdict.TIDY, "Gone", "nothing of it is left", Action.WITHDRAW, case=subject.case)
@@ -233,8 +233,10 @@ class Assessment:
             # An expired lease is what says that the service was somebody's.
             return
         late = self._now - timedelta(seconds=self._rules.grace)
-        if any(lease.expires is not None and lease.expires <= late for lease in subject.leases):
-            yield self._tidy("LeaseExpired", "a user's lease expired", Action.DELETE_LEASES)
+        ends = [end for lease in subject.leases if (end := self._inventory.end_of(lease, self._now)) is not None]
+        if any(end.at is None or end.at <= late for end in ends):
+            message = "a user's lease expired, or its execution ended"
+            yield self._tidy("LeaseExpired", message, Action.DELETE_LEASES)
 
     def _stays(self, kept: Kept) -> Decision:
         case = self._subject.case

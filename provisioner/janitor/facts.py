@@ -34,6 +34,18 @@ class Owner:
         """Whether it is a workflow that runs on somebody's own machine: no Flyte can be asked about it."""
         return self.project == LOCAL_PROJECT
 
+    @classmethod
+    def of_lease(cls, lease: Lease) -> Owner | None:
+        """The execution that holds a Lease; None if its holder is no execution.
+
+        Args:
+            lease: Of a user of a shared service.
+        """
+        project, _, rest = lease.holder.partition(":")
+        domain, _, rest = rest.partition(":")
+        execution = rest.partition(":")[0]
+        return cls(project, domain, execution) if project and domain and execution else None
+
     def __str__(self) -> str:
         return f"{self.project}:{self.domain}:{self.execution}"
 
@@ -266,3 +278,16 @@ class Inventory:
     remains: Mapping[str, datetime | None] = field(default_factory=dict)
     surplus: frozenset[str] = frozenset()
     unlisted: tuple[str, ...] = ()
+
+    def end_of(self, lease: Lease, now: datetime) -> Ended | None:
+        """Why a Lease speaks no more for its service; None while it does.
+
+        Args:
+            lease: Of a user of a shared service.
+            now: The time.
+        """
+        user = Owner.of_lease(lease)
+        execution = self.executions.get(user) if user is not None else None
+        if isinstance(execution, Ended):
+            return Ended(f"its user {lease.holder} ended", execution.at)
+        return None if lease.held(now) else Ended("the lease of its last user expired", lease.expires)

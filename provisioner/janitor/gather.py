@@ -23,7 +23,7 @@ from provisioner.janitor.objects import Labelled, Objects
 from provisioner.janitor.owners import Executions, ReferentSource
 from provisioner.janitor.plan import plan
 from provisioner.janitor.policy import Policy, Source
-from provisioner.janitor.subject import subjects
+from provisioner.janitor.subject import Subject, subjects
 
 T = TypeVar("T")
 
@@ -140,7 +140,8 @@ class Gatherer:
     def _ask(self, inventory: Inventory, policy: Policy) -> Inventory | None:
         """Ask about owners that were not asked about yet; None when there are none."""
         known = list(subjects(inventory))
-        owners = {subject.owner for subject in known if asked_about(subject.owner, policy)} - set(inventory.executions)
+        owners = {subject.owner for subject in known if asked_about(subject.owner, policy)} | _holders(known, policy)
+        owners -= set(inventory.executions)
         references = {
             subject.owner_object for subject in known if Source.OBJECT in policy.sources and subject.owner_object
         } - set(inventory.referents)
@@ -154,3 +155,11 @@ class Gatherer:
             executions={**inventory.executions, **executions},
             referents={**inventory.referents, **referents},
         )
+
+
+def _holders(known: Iterable[Subject], policy: Policy) -> set[Owner]:
+    """The executions that hold Leases."""
+    if Source.LEASE not in policy.sources:
+        return set()
+    holders = {Owner.of_lease(lease) for subject in known for lease in subject.leases}
+    return {holder for holder in holders if holder is not None and asked_about(holder, policy)}

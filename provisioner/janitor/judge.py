@@ -81,7 +81,7 @@ def liveness(subject: Subject, inventory: Inventory, policy: Policy, now: dateti
     answers: list[Liveness] = []
     if Source.LEASE in policy.sources and (subject.leases or subject.shared):
         unlisted = LEASES.plural in inventory.unlisted
-        answers.append(Unknown("leases may not be listed") if unlisted else _by_leases(subject, now))
+        answers.append(Unknown("leases may not be listed") if unlisted else _by_leases(subject, inventory, now))
     if Source.OBJECT in policy.sources and subject.owner_object:
         answers.append(inventory.referents.get(subject.owner_object, Unknown("its owner object was not asked for")))
     owner = subject.owner
@@ -124,13 +124,17 @@ def combine(answers: list[Liveness]) -> Liveness | None:
     )
 
 
-def _by_leases(subject: Subject, now: datetime) -> Liveness:
-    held = [lease.holder or lease.name for lease in subject.leases if lease.held(now)]
+def _by_leases(subject: Subject, inventory: Inventory, now: datetime) -> Liveness:
+    ends = {lease: inventory.end_of(lease, now) for lease in subject.leases}
+    held = [lease.holder or lease.name for lease, end in ends.items() if end is None]
     if held:
         return Alive(f"{held[0]} uses it" + (f", and {len(held) - 1} more" if len(held) > 1 else ""))
-    expired = [lease.expires for lease in subject.leases if lease.expires is not None]
-    why = "the lease of its last user expired" if expired else "none of its users is left"
-    return Ended(why, max(expired, default=None), reason=_LEASE_EXPIRED)
+    over = [end for end in ends.values() if end is not None]
+    if not over:
+        return Ended("none of its users is left", reason=_LEASE_EXPIRED)
+    times = [end.at for end in over if end.at is not None]
+    last = max(over, key=lambda end: end.at.timestamp() if end.at is not None else float("inf"))
+    return Ended(last.why, max(times) if len(times) == len(over) else None, reason=_LEASE_EXPIRED)
 
 
 def judge(subject: Subject, inventory: Inventory, policy: Policy, rules: Rules, now: datetime) -> Kept | Cause | Ask:
@@ -151,7 +155,7 @@ def judge(subject: Subject, inventory: Inventory, policy: Policy, rules: Rules, 
     alive = liveness(subject, inventory, policy, now)
     if isinstance(alive, Unknown):
         return Kept("OwnerUnknown", alive.why)
-    declared = _declared(subject, rules, now)
+    declared = _declared(subject, inventory, rules, now)
     if declared is not None:
         return declared
     if isinstance(alive, Alive):
@@ -195,10 +199,10 @@ def _special(subject: Subject, inventory: Inventory, now: datetime) -> Kept | Ca
     return None
 
 
-def _declared(subject: Subject, rules: Rules, now: datetime) -> Cause | Ask | None:
+def _declared(subject: Subject, inventory: Inventory, rules: Rules, now: datetime) -> Cause | Ask | None:
     """What ends it whether its owner lives or not: a removal that had begun, its ttl, its start deadline."""
     checkpoint, created = subject.checkpoint, subject.created
-    if any(lease.held(now) for lease in subject.leases):
+    if any(inventory.end_of(lease, now) is None for lease in subject.leases):
         return None
     if checkpoint is not None and checkpoint.deleting:
         modified = subject.record.modified if subject.record is not None else None

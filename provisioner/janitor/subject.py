@@ -19,6 +19,7 @@ from provisioner.identity import (
     LABEL_DOMAIN,
     LABEL_OWNER,
     LABEL_PROJECT,
+    USERS_LEASE,
 )
 from provisioner.janitor.facts import Case, CheckpointFacts, Inventory, ObjectFacts, Owner, PodFacts, StackFacts
 from provisioner.spec import parse_duration
@@ -120,7 +121,7 @@ class Subject:
     @property
     def shared(self) -> bool:
         """Whether its users hold leases, so that it is nobody's when none is left."""
-        return self.annotation(ANNOTATION_USERS) == "lease"
+        return self.annotation(ANNOTATION_USERS) == USERS_LEASE
 
     @cached_property
     def ttl(self) -> int | None:

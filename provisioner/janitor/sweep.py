@@ -147,7 +147,7 @@ class Sweeper:
             left = self._delete_and_verify(decision, cancellation)
         if left:
             return Outcome(decision, Result.UNDONE, f"still there: {', '.join(left)}")
-        self._delete_expired(decision.stack)
+        self._delete_leases_over(decision.stack, now)
         self._memory.forget(decision.stack)
         return Outcome(decision, Result.DONE)
 
@@ -208,14 +208,14 @@ class Sweeper:
             self._engine.stack(decision.stack).tidy()
         return Outcome(decision, Result.DONE)
 
-    def _delete_leases(self, decision: Decision, _: Inventory, __: Cancellation) -> Outcome:
-        self._delete_expired(decision.stack)
+    def _delete_leases(self, decision: Decision, inventory: Inventory, _: Cancellation) -> Outcome:
+        self._delete_leases_over(decision.stack, inventory)
         return Outcome(decision, Result.DONE)
 
-    def _delete_expired(self, stack: str) -> None:
+    def _delete_leases_over(self, stack: str, inventory: Inventory) -> None:
         now = self._clock()
         for lease in self._objects.labelled(stack).leases.get(stack, ()):
-            if not lease.held(now):
+            if inventory.end_of(lease, now) is not None:
                 self._objects.delete_lease(lease)
 
     def _failed(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pulumi
 
-from provisioner.identity import ANNOTATION_BACKEND, UNKNOWN_ORIGIN, Identity, Origin
+from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_USERS, UNKNOWN_ORIGIN, USERS_LEASE, Identity, Origin
 from provisioner.resources.manifests import (
     disruption_budget_manifest,
     outputs,
@@ -40,6 +40,7 @@ class DataService(pulumi.ComponentResource):
         secrets: The values of its secrets in clear, by variable.
         opts: Pulumi's resource options.
         origin: Where it is recorded and runs.
+        shared: Whether it belongs to its users together, who hold leases on it.
     """
 
     def __init__(
@@ -49,10 +50,15 @@ class DataService(pulumi.ComponentResource):
         secrets: Mapping[str, str],
         opts: pulumi.ResourceOptions | None = None,
         origin: Origin = UNKNOWN_ORIGIN,
+        shared: bool = False,
     ) -> None:
         inputs: dict[str, Any] = {"identity": asdict(identity), "spec": json.loads(spec.canonical_json())}
         if origin.cluster:
             inputs["cluster"] = origin.cluster
+        marks = {ANNOTATION_BACKEND: origin.backend} if origin.backend else {}
+        if shared:
+            inputs["shared"] = True
+            marks[ANNOTATION_USERS] = USERS_LEASE
         super().__init__(COMPONENT_TYPE, identity.service, inputs, opts)
         # By name: pulumi_kubernetes loads its modules lazily, and not safely from several threads.
         from pulumi_kubernetes.apps.v1 import StatefulSet
@@ -60,32 +66,30 @@ class DataService(pulumi.ComponentResource):
         from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
         child = pulumi.ResourceOptions(parent=self)
-        service = _marked(service_manifest(identity, spec), origin)
+        service = _marked(service_manifest(identity, spec), marks)
         before: list[pulumi.Resource] = [Service(identity.service, opts=child, **service)]
         secret = secret_manifest(identity, spec)
         if secret is not None:
             data = {name: _encoded(secrets[name]) for name in secret["data"]}
-            filled = {**_marked(secret, origin), "data": pulumi.Output.secret(data)}
+            filled = {**_marked(secret, marks), "data": pulumi.Output.secret(data)}
             before.append(Secret(identity.service, opts=child, **filled))
         StatefulSet(
             identity.service,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=before, ignore_changes=[IGNORED[field] for field in spec.drift.ignore]
             ),
-            **_marked(stateful_set_manifest(identity, spec), origin),
+            **_marked(stateful_set_manifest(identity, spec), marks),
         )
         budget = disruption_budget_manifest(identity, spec)
         if budget is not None:
-            PodDisruptionBudget(identity.service, opts=child, **_marked(budget, origin))
+            PodDisruptionBudget(identity.service, opts=child, **_marked(budget, marks))
         self.register_outputs(outputs(identity, spec))
 
 
-def _marked(manifest: dict[str, Any], origin: Origin) -> dict[str, Any]:
-    """With the backend's id among the annotations: what an object says of itself when its record is gone."""
-    if not origin.backend:
-        return manifest
+def _marked(manifest: dict[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
+    """With more annotations: what an object says of itself when its record is gone."""
     metadata = manifest["metadata"]
-    annotations = {**metadata["annotations"], ANNOTATION_BACKEND: origin.backend}
+    annotations = {**metadata["annotations"], **marks}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
@@ -94,7 +98,12 @@ def _encoded(value: str) -> str:
 
 
 def program(
-    identity: Identity, spec: DataServiceSpec, sealer: Sealer, origin: Origin = UNKNOWN_ORIGIN
+    identity: Identity,
+    spec: DataServiceSpec,
+    sealer: Sealer,
+    origin: Origin = UNKNOWN_ORIGIN,
+    *,
+    shared: bool = False,
 ) -> Callable[[], None]:
     """The inline program of one service's stack.
 
@@ -103,6 +112,7 @@ def program(
         spec: What the service is, each of its secrets sealed.
         sealer: Opens its secrets.
         origin: Where it is recorded and runs.
+        shared: Whether it belongs to its users together, who hold leases on it.
 
     Returns:
         A function for the Automation API: it registers the component and
@@ -114,7 +124,7 @@ def program(
     secrets = sealer.opened(spec, identity.stack)
 
     def run() -> None:
-        DataService(identity, spec, secrets, origin=origin)
+        DataService(identity, spec, secrets, origin=origin, shared=shared)
         for name, value in outputs(identity, spec).items():
             pulumi.export(name, value)
 

@@ -49,6 +49,9 @@ class ServiceConfig(Model):
     existing_release_name: ServiceName | None = Field(
         default=None, description="name of a service that exists already, to be waited for and used"
     )
+    shared: bool = Field(
+        default=False, description="whether all executions of the project and domain use one service of this very name"
+    )
     cluster: str | None = Field(default=None, description="accepted for compatibility; this provisioner's own cluster")
     spec: DataServiceSpec | None = Field(default=None, description="the service to create")
 
@@ -106,4 +109,7 @@ def parse_config(custom: Any, *, source: str = "task_config") -> ServiceConfig:
             [Problem("spec", "", "give either a service to create (image, ports, ...) or the name of an existing one")],
             source=source,
         )
+    if config.shared and (config.name is None or config.spec is None):
+        problem = Problem("shared", "true", "a service to create (image, ports, ...) and its name, which others use")
+        raise SpecError([problem], source=source)
     return config

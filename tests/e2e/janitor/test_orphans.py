@@ -58,6 +58,7 @@ def make_fleet(lab: Any, flyte: Any) -> Fleet:
         made = {name: future.result() for name, future in being_made.items()}
     fleet.used = {name: made[name] for name in used}
     fleet.orphans = {name: made[name] for name in orphans}
+    flyte.start("other")
     lab.lease(fleet.used["used-by-user"], "team:development:other", seconds=86400)
     lab.annotate(fleet.used["kept"], keep="somebody looks at it")
     lab.lock(fleet.used["used-by-nobody"], pid=NO_PROCESS)

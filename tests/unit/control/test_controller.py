@@ -5,19 +5,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 
 import pytest
 
-from provisioner.cluster.objects import Condition, Snapshot, StatefulSet
-from provisioner.control.controller import Controller
-from provisioner.control.last_words import LastWords
-from provisioner.control.queue import Backoff, Done, KeyedQueue, Kind, Operation, Outcome
-from provisioner.control.replica_logs import ReplicaLogs
-from provisioner.control.request import ServiceRequest
-from provisioner.control.status import Phase, Status
-from provisioner.control.workers import Workers
+from provisioner.cluster.objects import Condition
+from provisioner.control.queue import Done, Kind, Operation, Outcome
+from provisioner.control.status import Phase
 from provisioner.engine import Cancellation
 from provisioner.errors import PermanentError, RefusedError, TransientError, UsageError
 from provisioner.settings import Settings
@@ -25,69 +18,7 @@ from provisioner.settings import Settings
 NOW = 1_000_000.0
 
 
-class Cache:
-    """What the cluster shows, as the test says."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
-        self.stack: str | None = None
-
-    def snapshot(self, identity: object) -> Snapshot:
-        return self.shown
-
-    def statefulsets(self) -> list[StatefulSet]:
-        return [self.shown.statefulset] if self.shown.statefulset else []
-
-    def stack_of(self, namespace: str, service: str) -> str | None:
-        return self.stack
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def synced(self) -> bool:
-        return True
-
-
-class Harness:
-    def __init__(self, snapshot: Snapshot, settings: Settings | None = None) -> None:
-        self.now = NOW
-        self.cache = Cache(snapshot)
-        self.runs: list[Kind] = []
-        self.repairs: list[bool] = []
-        self.behave: Callable[[Operation, Cancellation], Outcome] = lambda operation, cancellation: Done()
-        self.recorded: dict[str, ServiceRequest] = {}
-        self.workers = Workers(2, self.run, KeyedQueue(Backoff(first=0.01, cap=0.02)))
-        self.controller = Controller(
-            self.cache,
-            self.workers,
-            LastWords(lambda ref: ""),
-            self.recorded.get,
-            ReplicaLogs(None),
-            settings or Settings(),
-            clock=lambda: self.now,
-        )
-
-    def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
-        self.runs.append(operation.intent.kind)
-        self.repairs.append(operation.intent.repair)
-        return self.behave(operation, cancellation)
-
-    def until(self, request: ServiceRequest, phase: Phase) -> Status:
-        deadline = time.monotonic() + 20
-        while (status := self.controller.observe(request)).phase is not phase:
-            assert time.monotonic() < deadline, f"still {status}"
-            time.sleep(0.005)
-        return status
-
-
-@pytest.fixture
-def harness(empty_snapshot: Snapshot) -> Iterator[Harness]:
-    made = Harness(empty_snapshot)
-    made.controller.start()
-    yield made
-    assert made.controller.stop(10)
-
-
-def test_create_ready_remove_gone(harness: Harness, make_request, make_snapshot, empty_snapshot):
+def test_create_ready_remove_gone(harness, make_request, make_snapshot, empty_snapshot):
     request = make_request()
     assert harness.controller.ensure(request).phase in (Phase.QUEUED, Phase.APPLYING, Phase.STARTING)
     harness.until(request, Phase.STARTING)
@@ -99,7 +30,7 @@ def test_create_ready_remove_gone(harness: Harness, make_request, make_snapshot,
     assert harness.runs == [Kind.APPLY, Kind.REMOVE]
 
 
-def test_repeats_run_nothing(harness: Harness, make_request, make_snapshot):
+def test_repeats_run_nothing(harness, make_request, make_snapshot):
     request = make_request()
     harness.cache.shown = make_snapshot(request)
     harness.controller.ensure(request)
@@ -110,14 +41,14 @@ def test_repeats_run_nothing(harness: Harness, make_request, make_snapshot):
     assert harness.runs == [Kind.APPLY]
 
 
-def test_observe_alone_starts_what_a_crash_lost(harness: Harness, make_request, make_snapshot):
+def test_observe_alone_starts_what_a_crash_lost(harness, make_request, make_snapshot):
     request = make_request()
     harness.cache.shown = make_snapshot(request)
     harness.until(request, Phase.READY)
     assert harness.runs == [Kind.APPLY]
 
 
-def test_observe_after_remove_does_not_bring_it_back(harness: Harness, make_request):
+def test_observe_after_remove_does_not_bring_it_back(harness, make_request):
     request = make_request()
     harness.controller.ensure(request)
     harness.controller.remove(request)
@@ -126,7 +57,7 @@ def test_observe_after_remove_does_not_bring_it_back(harness: Harness, make_requ
     assert harness.runs[-1] is Kind.REMOVE
 
 
-def test_observe_of_an_expired_request_creates_nothing(harness: Harness, make_request):
+def test_observe_of_an_expired_request_creates_nothing(harness, make_request):
     request = make_request(startDeadline="60s")
     harness.now = NOW + 61
     assert harness.controller.observe(request).reason == "StartDeadlineExceeded"
@@ -135,9 +66,7 @@ def test_observe_of_an_expired_request_creates_nothing(harness: Harness, make_re
 
 
 @pytest.mark.parametrize(("owner", "removed"), [("exec", True), ("", False)])
-def test_failure_is_remembered_and_an_execution_s_service_removed(
-    harness: Harness, make_request, owner: str, removed: bool
-):
+def test_failure_is_remembered_and_an_execution_s_service_removed(harness, make_request, owner: str, removed: bool):
     def fail(operation: Operation, cancellation: Cancellation) -> Outcome:
         if operation.intent.kind is Kind.APPLY:
             raise PermanentError("not allowed", reason="Forbidden")
@@ -152,7 +81,7 @@ def test_failure_is_remembered_and_an_execution_s_service_removed(
     assert harness.controller.ensure(request) == failed
 
 
-def test_changed_spec_after_a_failure_is_tried(harness: Harness, make_request, make_snapshot):
+def test_changed_spec_after_a_failure_is_tried(harness, make_request, make_snapshot):
     def fail_first(operation: Operation, cancellation: Cancellation) -> Outcome:
         if operation.intent.kind is Kind.APPLY and operation.intent.request.spec.image == "a:1":
             raise PermanentError("no such image")
@@ -167,7 +96,7 @@ def test_changed_spec_after_a_failure_is_tried(harness: Harness, make_request, m
     harness.until(good, Phase.READY)
 
 
-def test_transient_failures_are_repeated(harness: Harness, make_request, make_snapshot):
+def test_transient_failures_are_repeated(harness, make_request, make_snapshot):
     def away_twice(operation: Operation, cancellation: Cancellation) -> Outcome:
         if operation.failures < 2:
             raise TransientError("away")
@@ -181,7 +110,7 @@ def test_transient_failures_are_repeated(harness: Harness, make_request, make_sn
     assert harness.runs == [Kind.APPLY] * 3
 
 
-def test_remove_cancels_a_running_apply(harness: Harness, make_request):
+def test_remove_cancels_a_running_apply(harness, make_request):
     begun, cancelled = threading.Event(), threading.Event()
 
     def wait_for_cancel(operation: Operation, cancellation: Cancellation) -> Outcome:
@@ -201,7 +130,7 @@ def test_remove_cancels_a_running_apply(harness: Harness, make_request):
     assert harness.runs == [Kind.APPLY, Kind.REMOVE]
 
 
-def test_objects_taken_away_are_repaired(harness: Harness, make_request, make_snapshot, empty_snapshot):
+def test_objects_taken_away_are_repaired(harness, make_request, make_snapshot, empty_snapshot):
     request = make_request()
     harness.cache.shown = make_snapshot(request)
     harness.controller.ensure(request)
@@ -219,7 +148,7 @@ def test_objects_taken_away_are_repaired(harness: Harness, make_request, make_sn
     assert harness.repairs == [False, True]
 
 
-def test_fault_of_an_operation_does_not_end_its_worker(harness: Harness, make_request):
+def test_fault_of_an_operation_does_not_end_its_worker(harness, make_request):
     def fault(operation: Operation, cancellation: Cancellation) -> Outcome:
         if operation.intent.kind is Kind.APPLY:
             raise ZeroDivisionError
@@ -232,31 +161,31 @@ def test_fault_of_an_operation_does_not_end_its_worker(harness: Harness, make_re
     assert harness.controller.ready()
 
 
-def test_attached_service_is_watched_and_never_touched(harness: Harness, make_request, make_snapshot):
+def test_attached_service_is_watched_and_never_touched(harness, make_request, make_snapshot):
     request = make_request()
-    assert harness.controller.attached("n", "graph").reason == "NoSuchService"
+    assert harness.controller.sharing.attached("n", "graph", None).reason == "NoSuchService"
     harness.recorded[request.stack] = request
     harness.cache.stack = request.stack
     harness.cache.shown = make_snapshot(request, ready=1)
-    assert harness.controller.attached("n", "graph").phase is Phase.STARTING
+    assert harness.controller.sharing.attached("n", "graph", None).phase is Phase.STARTING
     harness.cache.shown = make_snapshot(request)
-    assert harness.controller.attached("n", "graph").phase is Phase.READY
+    assert harness.controller.sharing.attached("n", "graph", None).phase is Phase.READY
     assert harness.runs == []
 
 
-def test_attached_service_that_is_updated_is_read_again(harness: Harness, make_request, make_snapshot):
+def test_attached_service_that_is_updated_is_read_again(harness, make_request, make_snapshot):
     old, new = make_request(), make_request(replicas=3)
     harness.cache.stack = old.stack
     harness.recorded[old.stack] = old
     harness.cache.shown = make_snapshot(old)
-    assert harness.controller.attached("n", "graph").wanted == 2
+    assert harness.controller.sharing.attached("n", "graph", None).wanted == 2
     harness.recorded[old.stack] = new
     harness.cache.shown = make_snapshot(new)
-    harness.controller.attached("n", "graph")
-    assert harness.controller.attached("n", "graph").wanted == 3
+    harness.controller.sharing.attached("n", "graph", None)
+    assert harness.controller.sharing.attached("n", "graph", None).wanted == 3
 
 
-def test_stop_cancels_what_does_not_end(harness: Harness, make_request):
+def test_stop_cancels_what_does_not_end(harness, make_request):
     begun, cancelled = threading.Event(), threading.Event()
 
     def stubborn(operation: Operation, cancellation: Cancellation) -> Outcome:
@@ -272,17 +201,17 @@ def test_stop_cancels_what_does_not_end(harness: Harness, make_request):
     assert cancelled.is_set()
 
 
-def test_a_namespace_that_nobody_watches_is_refused_at_once(empty_snapshot: Snapshot, make_request):
-    harness = Harness(empty_snapshot, Settings(namespaces=("team-a", "team-b")))
+def test_a_namespace_that_nobody_watches_is_refused_at_once(empty_snapshot, make_request, make_harness):
+    harness = make_harness(empty_snapshot, Settings(namespaces=("team-a", "team-b")))
     with pytest.raises(RefusedError, match="namespace n is not served here; team-a, team-b are") as caught:
         harness.controller.ensure(make_request())
     assert caught.value.reason == "NamespaceNotWatched"
     assert harness.workers.view(make_request().stack) is None
-    watched = Harness(empty_snapshot, Settings(namespaces=("n",)))
+    watched = make_harness(empty_snapshot, Settings(namespaces=("n",)))
     assert watched.controller.ensure(make_request()).phase is Phase.QUEUED
 
 
-def test_services_are_counted_by_phase(harness: Harness, make_request, make_snapshot):
+def test_services_are_counted_by_phase(harness, make_request, make_snapshot):
     request = make_request()
     harness.controller.ensure(request)
     harness.cache.shown = make_snapshot(request)
@@ -293,12 +222,14 @@ def test_services_are_counted_by_phase(harness: Harness, make_request, make_snap
 
 
 @pytest.mark.parametrize(("graces", "phase"), [("", Phase.FAILED), ("Unschedulable=never", Phase.STARTING)])
-def test_a_grace_that_is_set_counts(graces: str, phase: Phase, empty_snapshot: Snapshot, make_request, make_snapshot):
+def test_a_grace_that_is_set_counts(
+    graces: str, phase: Phase, empty_snapshot, make_request, make_snapshot, make_harness
+):
     request = make_request(startDeadline="1h")
     no_node = Condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available", request_time(request))
     shown = make_snapshot(request, ready=0)
     pods = tuple(dataclasses.replace(pod, phase="Pending", conditions=(no_node,)) for pod in shown.pods)
-    harness = Harness(dataclasses.replace(shown, pods=pods), Settings(graces=graces))
+    harness = make_harness(dataclasses.replace(shown, pods=pods), Settings(graces=graces))
     harness.controller.start()
     harness.controller.ensure(request)
     harness.until(request, Phase.STARTING)
@@ -311,6 +242,6 @@ def request_time(request: ServiceRequest) -> datetime:
     return datetime.fromtimestamp(request.accepted_at, UTC)
 
 
-def test_a_grace_that_is_none_is_told_at_the_start(empty_snapshot: Snapshot):
+def test_a_grace_that_is_none_is_told_at_the_start(empty_snapshot, make_harness):
     with pytest.raises(UsageError, match="Unschedulabel"):
-        Harness(empty_snapshot, Settings(graces="Unschedulabel=5m"))
+        make_harness(empty_snapshot, Settings(graces="Unschedulabel=5m"))

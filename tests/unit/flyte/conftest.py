@@ -25,7 +25,7 @@ from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Endpoint, Phase, Status
 from provisioner.flyte import DataServiceConfig, DataServiceConnector, DataServiceTask
 from provisioner.flyte.runtime import Runtime
-from provisioner.identity import Identity
+from provisioner.identity import Identity, User
 from provisioner.spec import Port
 
 
@@ -40,6 +40,9 @@ class FakeControl:
         self.started = 0
         self.stops: list[float] = []
         self.is_ready = True
+        self.users: list[str] = []
+        self.released: list[ServiceRequest | None] = []
+        self.shown: Identity | None = None
         self.stop_waits: Callable[[float], bool] = lambda _: True
 
     def start(self) -> None:
@@ -76,7 +79,30 @@ class FakeControl:
         stamp = "2026-05-09T07:00:00.5Z"
         return LogPage((LogEntry(stamp, f"{identity.service}-0", "hello"),), f"{identity.service}-0={stamp}")
 
-    def attached(self, namespace: str, service: str) -> Status:
+    def leave(self, request: ServiceRequest, *, anew: bool = False) -> Status:
+        self._status("leave", request)
+        self.requests.pop(request.stack, None)
+        return Status(request.stack, Phase.GONE)
+
+    def use(self, request: ServiceRequest, user: User) -> Status:
+        self.users.append(user.holder)
+        return self._status("use", request)
+
+    @property
+    def sharing(self) -> FakeControl:
+        return self
+
+    def identity(self, namespace: str, service: str) -> Identity | None:
+        return self.shown
+
+    def release(
+        self, identity: Identity, user: User, *, request: ServiceRequest | None = None, whole_execution: bool = False
+    ) -> None:
+        self.calls.append(("release", f"{identity.stack} {user.holder}"))
+        self.released.append(request)
+
+    def attached(self, namespace: str, service: str, user: User | None) -> Status:
+        self.users.append(user.holder if user is not None else "")
         self.calls.append(("attached", f"{namespace}/{service}"))
         endpoint = Endpoint(0, f"{service}-0.{service}.{namespace}.svc.cluster.local", 7, "main")
         return Status("", endpoints=(endpoint,), **self.answer)

@@ -20,6 +20,7 @@ from provisioner.errors import PermanentError, RefusedError, TransientError
 from provisioner.flyte import DataService, DataServiceConfig, DataServiceConnector, DataServiceTask, community
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Wanted
 from provisioner.flyte.runtime import Runtime
+from provisioner.identity import Identity, User, for_name
 from provisioner.spec import Port
 
 
@@ -248,11 +249,11 @@ def test_a_later_attempt_removes_what_the_earlier_ones_left(connector, control, 
         control.calls.clear()
         meta = wire(connector.create(template, task_execution_metadata=execution(attempt=attempt)))
         stacks.append(meta.content.request.stack)
-        assert control.calls == [*(("remove", stack) for stack in stacks[:-1]), ("ensure", stacks[-1])]
+        assert control.calls == [*(("leave", stack) for stack in stacks[:-1]), ("ensure", stacks[-1])]
     # Nobody has to remember it: after a crash the poll says so again.
     control.calls.clear()
     connector.get(meta)
-    assert control.calls == [("remove", stacks[0]), ("remove", stacks[1]), ("observe", stacks[2])]
+    assert control.calls == [("leave", stacks[0]), ("leave", stacks[1]), ("observe", stacks[2])]
 
 
 def test_what_is_to_be_retained_is_no_remainder_of_an_attempt(connector, control, template, execution) -> None:
@@ -265,7 +266,7 @@ def test_an_attempt_that_cannot_be_real_asks_for_a_bounded_number_of_removals(
     connector, control, template, execution
 ) -> None:
     meta = wire(connector.create(template, task_execution_metadata=execution(attempt=4_000_000_000)))
-    assert [call for call, _ in control.calls] == ["remove"] * 32 + ["ensure"]
+    assert [call for call, _ in control.calls] == ["leave"] * 32 + ["ensure"]
     assert len(meta.encode()) < 2048
 
 
@@ -275,7 +276,7 @@ def test_a_fault_while_an_earlier_attempt_is_removed_does_not_stop_the_new_one(
     def fail(request: object) -> None:
         raise TransientError("not now")
 
-    monkeypatch.setattr(control, "remove", fail)
+    monkeypatch.setattr(control, "leave", fail)
     meta = wire(connector.create(template, task_execution_metadata=execution(attempt=1)))
     assert connector.get(meta).phase == TaskExecution.QUEUED
     assert [call for call, _ in control.calls] == ["ensure", "observe"]
@@ -341,7 +342,7 @@ def test_delete_removes_and_may_be_repeated(connector, control, template, execut
     connector.delete(meta)
     connector.delete(meta)
     stack = meta.content.request.stack
-    assert control.calls[1:] == [("remove", stack), ("remove", stack)]
+    assert control.calls[1:] == [("leave", stack), ("leave", stack)]
 
 
 def test_a_service_to_be_retained_outlives_its_owner(connector, control, serialized, execution) -> None:
@@ -354,7 +355,8 @@ def test_a_service_to_be_retained_outlives_its_owner(connector, control, seriali
 
 def test_an_attached_service_is_waited_for_and_never_touched(connector, control, attach, execution) -> None:
     meta = wire(connector.create(attach, task_execution_metadata=execution()))
-    assert meta.content == Attached("p-d", "shared-graph", ("service",))
+    user = User("p", "d", "exec1", "n0")
+    assert meta.content == Attached("p-d", "shared-graph", ("service",), user)
     control.answer = {"phase": Phase.STARTING}
     assert connector.get(meta).phase == TaskExecution.RUNNING
     control.answer = {"phase": Phase.READY}
@@ -362,8 +364,70 @@ def test_an_attached_service_is_waited_for_and_never_touched(connector, control,
     service = TypeEngine.to_python_value(FlyteContext.current_context(), found["service"], DataService)
     assert service.name == "shared-graph"
     assert service.ports == {"main": 7}
+    assert set(control.users) == {"p:d:exec1:n0"}
+    control.calls.clear()
+    control.shown = Identity("p", "d", "p-d", "shared-graph", "the-stack", "")
     connector.delete(meta)
-    assert {call for call, _ in control.calls} == {"attached"}
+    assert control.calls == [("release", "the-stack p:d:exec1:n0")]
+    # What the cluster does not show any more may still be held, by either name that its stack can have.
+    control.calls.clear()
+    control.shown = None
+    connector.delete(meta)
+    named = for_name("p", "d", namespace="p-d", name="shared-graph").stack
+    assert control.calls == [("release", f"{stack} p:d:exec1:n0") for stack in ("shared-graph", named)]
+
+
+@pytest.fixture
+def shared(serialized):
+    config = DataServiceConfig(
+        name="features", shared=True, image="store:1", ports=[Port(name="main", port=1)], replicas=2
+    )
+    return serialized(DataServiceTask(name="flow.features", task_config=config))
+
+
+def test_a_shared_service_is_one_for_all_executions_of_its_project_and_domain(
+    connector, control, shared, execution
+) -> None:
+    def asked(**changes: object):
+        return wire(connector.create(shared, task_execution_metadata=execution(**changes))).content
+
+    first, second, third = asked(), asked(name="exec2"), asked(attempt=3)
+    assert first.request.identity.service == "features"
+    assert first.request.identity.owner == ""
+    assert first.request.shared
+    assert first.request.identity == second.request.identity == third.request.identity
+    assert (first.user.holder, second.user.holder, third.user.holder) == (
+        "p:d:exec1:n0",
+        "p:d:exec2:n0",
+        "p:d:exec1:n0",
+    )
+    # A later attempt is the same user, and removes nothing of the others.
+    assert {call for call, _ in control.calls} == {"use"}
+    assert asked(project="q").request.stack != first.request.stack
+    assert asked(domain="e").request.stack != first.request.stack
+
+
+def test_the_end_of_one_user_of_a_shared_service_is_no_removal(connector, control, shared, execution) -> None:
+    meta = wire(connector.create(shared, task_execution_metadata=execution()))
+    connector.delete(meta)
+    stack = meta.content.request.stack
+    assert control.calls == [("use", stack), ("release", f"{stack} p:d:exec1:n0")]
+    assert control.released == [meta.content.request]
+
+
+def test_a_shared_service_that_fails_is_released_since_nobody_asks_again(connector, control, shared, execution) -> None:
+    meta = wire(connector.create(shared, task_execution_metadata=execution()))
+    control.answer = {"phase": Phase.FAILED, "reason": "CrashLoop"}
+    assert connector.get(meta).phase == TaskExecution.FAILED
+    assert control.calls[-1][0] == "release"
+
+
+def test_in_a_local_run_nothing_is_shared(connector, control, shared, attach, monkeypatch) -> None:
+    monkeypatch.setattr(connector._local, "own", lambda request: None)
+    content = connector.create(shared).content
+    assert not content.request.shared
+    assert content.request.identity.service != "features"
+    assert connector.create(attach).content.user is None
 
 
 def test_a_newer_meta_is_waited_for_and_its_removal_is_not_pretended(connector, control) -> None:

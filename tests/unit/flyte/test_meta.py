@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import PermanentError
 from provisioner.flyte.meta import MAX_BYTES, USUAL_BYTES, Attached, DataServiceMeta, Rejected, Unreadable, Wanted
-from provisioner.identity import TaskExecutionId, for_task
+from provisioner.identity import TaskExecutionId, User, for_task
 from provisioner.spec import DataServiceSpec, Port
 
 TASK = TaskExecutionId(
@@ -33,6 +34,7 @@ def wanted(**fields: object) -> Wanted:
     return Wanted(ServiceRequest(identity, spec, 1_700_000_000.125), ("service",))
 
 
+USER = User("p", "d", "e", "n0")
 USUAL = wanted(
     command=("python", "-m", "gnn.store"),
     env={"SHARDS": "3", "NODES": "50000", "EDGES": "500000", "SEED": "7"},
@@ -51,6 +53,8 @@ USUAL = wanted(
         wanted(env={f"V{i}": "x" * 40 for i in range(40)}),
         Wanted(USUAL.request, ("service",), ("graph-a", "graph-b")),
         Attached("ns", "graph", ("name",)),
+        Attached("ns", "graph", ("name",), USER),
+        Wanted(replace(USUAL.request, shared=True), ("service",), user=USER),
         Rejected("InvalidSpec", "two\nlines, ü", "a hint"),
     ],
 )

@@ -143,6 +143,23 @@ class TestLeases:
         )
         assert decided(known) == (REMOVE, "LeaseExpired", Action.DESTROY)
 
+    @pytest.mark.parametrize("holder", ["p:d:user", "p:d:user:n0"])
+    def test_that_of_an_execution_that_ended_is_none(self, make, decided, holder):
+        nobody = make.owner("")
+        parts = make.record("s", by=nobody), make.objects("s", by=nobody, users="lease")
+        held = make.lease("s", expires=make.NOW + HOUR, holder=holder)
+        ended = {make.owner("user"): Ended("it ended", make.LONG_AGO)}
+        assert decided(make.inventory(*parts, held, executions=ended)) == (REMOVE, "LeaseExpired", Action.DESTROY)
+        for unclear in (Alive("it runs"), Unknown("nobody answers")):
+            known = make.inventory(*parts, held, executions={make.owner("user"): unclear})
+            assert decided(known) == (KEEP, "InUse", Action.NONE)
+        other = make.lease("s", expires=make.NOW + HOUR, holder="p:d:other:n0")
+        found = plan(make.inventory(*parts, held, other, executions=ended), make.NOW, make.UNBOUNDED)
+        assert {(item.verdict, item.action) for item in found.decisions} == {
+            (KEEP, Action.NONE),
+            (Verdict.TIDY, Action.DELETE_LEASES),
+        }
+
     def test_none_left_of_a_shared_service_removes(self, make, decided):
         nobody = make.owner("")
         known = make.inventory(make.record("s", by=nobody), make.objects("s", by=nobody, users="lease"))
