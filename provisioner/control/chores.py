@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -33,7 +34,7 @@ class Outcome:
         error: Why it failed, if it did.
     """
 
-    value: object = None
+    value: Any = None
     error: ProvisionerError | None = None
 
 
@@ -99,6 +100,17 @@ class Chores:
                 chore.then = run
             elif chore.timer is None:
                 self._begin(key, chore, run, repeat=True)
+
+    def forget(self, key: Hashable) -> None:
+        """Drop an outcome, so that the next who asks has it done anew.
+
+        Args:
+            key: What it was about.
+        """
+        with self._lock:
+            chore = self._chores.get(key)
+            if chore is not None and not chore.running and chore.timer is None:
+                del self._chores[key]
 
     def stop(self) -> None:
         """Begin nothing more."""

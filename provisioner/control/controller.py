@@ -22,10 +22,11 @@ from provisioner.cluster.findings.rules import graces
 from provisioner.cluster.objects import Pod
 from provisioner.control.census import PhaseCollector, census
 from provisioner.control.derive import as_scaled, derive, derive_cluster
+from provisioner.control.ending import Ending
 from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Backoff, Intent, KeyedQueue, Kind, View
-from provisioner.control.replica_logs import LogPage, ReplicaLogs
+from provisioner.control.replica_logs import ReplicaLogs
 from provisioner.control.request import ServiceRequest
 from provisioner.control.sharing import Sharing
 from provisioner.control.status import Phase, Status
@@ -52,6 +53,7 @@ class Controller:
         recorded: Reads back what was asked for a stack; None when there is no such stack.
         replica_logs: Reads the logs of replicas.
         usage: Takes and gives back the Leases of users.
+        remaining: What the API server still shows of a service.
         settings: Bounds.
         clock: The time in seconds since the epoch.
     """
@@ -64,13 +66,14 @@ class Controller:
         recorded: Callable[[str], ServiceRequest | None],
         replica_logs: ReplicaLogs,
         usage: Usage,
+        remaining: Callable[[Identity], list[str]],
         settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._workers = workers
         self._last_words = last_words
-        self._replica_logs = replica_logs
+        self.replica_logs = replica_logs
         self._settings = settings
         self._graces = graces(settings.graces)
         self._clock = clock
@@ -78,6 +81,7 @@ class Controller:
         self._lock = threading.Lock()
         self._swept_at = clock()
         self._phases = PhaseCollector(self.phases)
+        self.ending = Ending(usage, recorded, cache.stack_of, remaining, self.leave)
         self.sharing = Sharing(cache, usage, recorded, self._seen, self.leave, settings.user_lease)
 
     @classmethod
@@ -97,7 +101,8 @@ class Controller:
         cache = ClusterCache(client, namespaces=namespaces or settings.namespaces)
         last_words = LastWords(client.last_lines)
         usage = Usage(client, settings)
-        return cls(cache, workers, last_words, operations.recorded, ReplicaLogs(client), usage, settings)
+        logs = ReplicaLogs(client, cache.snapshot)
+        return cls(cache, workers, last_words, operations.recorded, logs, usage, client.remaining, settings)
 
     def start(self) -> None:
         """Start the watch and the workers."""
@@ -119,6 +124,7 @@ class Controller:
             REGISTRY.unregister(self._phases)
         self._last_words.stop()
         self.sharing.stop()
+        self.ending.stop()
         self._cache.stop()
         return clean
 
@@ -239,20 +245,6 @@ class Controller:
             identity: The service.
         """
         return self._cache.snapshot(identity)
-
-    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
-        """A page of the logs of a service's replicas, read from the cluster now.
-
-        Args:
-            identity: The service.
-            lines: Longest page; 0 for the default.
-            token: Of the page before; "" at the beginning.
-
-        Raises:
-            UsageError: The token is not of a page.
-        """
-        pods = [pod.name for pod in self._cache.snapshot(identity).pods]
-        return self._replica_logs.page(identity.namespace, pods, lines=lines, token=token)
 
     def phases(self) -> Mapping[Phase, int]:
         """How many services are in which phase."""

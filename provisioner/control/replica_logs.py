@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from provisioner.cluster import ClusterClient
+from provisioner.cluster import ClusterClient, Snapshot
 from provisioner.errors import ProvisionerError, UsageError
+from provisioner.identity import Identity
 
 DEFAULT_LINES = 100
 MOST_LINES = 2000
@@ -97,20 +98,21 @@ class ReplicaLogs:
 
     Args:
         client: The cluster.
+        snapshot: What the cluster shows of a service.
     """
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ClusterClient, snapshot: Callable[[Identity], Snapshot]) -> None:
         self._client = client
+        self._snapshot = snapshot
 
-    def page(self, namespace: str, pods: Iterable[str], *, lines: int, token: str) -> LogPage:
-        """One page of the logs of some pods.
+    def page(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+        """One page of the logs of a service's replicas, read from the cluster now.
 
         A pod whose log cannot be read has one line that says so: it must not
         hide what the others say.
 
         Args:
-            namespace: Their namespace.
-            pods: Their names.
+            identity: The service.
             lines: Longest page; 0 for the default of 100.
             token: Of the page before; "" at the beginning.
 
@@ -119,7 +121,8 @@ class ReplicaLogs:
         """
         seen = read_token(token)
         count = min(lines or DEFAULT_LINES, MOST_LINES)
-        entries = [entry for pod in pods for entry in self._read(namespace, pod, seen.get(pod, ""), count)]
+        names = [pod.name for pod in self._snapshot(identity).pods]
+        entries = [entry for pod in names for entry in self._read(identity.namespace, pod, seen.get(pod, ""), count)]
         return page_of(entries, seen, count)
 
     def _read(self, namespace: str, pod: str, since: str, lines: int) -> Iterator[LogEntry]:

@@ -16,7 +16,7 @@ from provisioner.control.chores import Chores
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.control.usage import Hold, Usage
-from provisioner.errors import PermanentError, TransientError
+from provisioner.errors import PermanentError, RefusedError, TransientError
 from provisioner.identity import Identity, User
 
 # While a service is on its way out a user looks again this often.
@@ -84,7 +84,8 @@ class Sharing:
         if stack is None or request is None:
             return self._unknown(namespace, service)
         if user is not None and not belongs(request.identity, user):
-            return _refused(stack, namespace, service, user)
+            error = not_yours(namespace, service, user)
+            return Status(stack, Phase.FAILED, error.reason, error.message, error.hint)
         snapshot = self._cache.snapshot(request.identity)
         statefulset = snapshot.statefulset
         if statefulset is None or statefulset.deleted is not None:
@@ -187,13 +188,17 @@ def belongs(identity: Identity, user: User) -> bool:
     return (identity.project, identity.domain) == (user.project, user.domain)
 
 
-def _refused(stack: str, namespace: str, service: str, user: User) -> Status:
-    # Whose it is, is not for everybody to know.
-    return Status(
-        stack,
-        Phase.FAILED,
-        reason="NotYours",
-        message=f"data service {service} in namespace {namespace} does not belong to project {user.project!r}, "
+def not_yours(namespace: str, service: str, user: User) -> RefusedError:
+    """The error of who asks for a service of another project; whose it is, is not for everybody to know.
+
+    Args:
+        namespace: Its namespace.
+        service: Its name.
+        user: Who asks.
+    """
+    return RefusedError(
+        f"data service {service} in namespace {namespace} does not belong to project {user.project!r}, "
         f"domain {user.domain!r}",
+        reason="NotYours",
         hint="use a service of your own project and domain, or correct the name",
     )

@@ -8,8 +8,11 @@ registered; nothing starts, and no setting is read.
 from flytekit.extend.backend.base_connector import ConnectorRegistry
 
 from provisioner.control.status import Endpoint
+from provisioner.flyte.cleaning import CleanupConnector
+from provisioner.flyte.cleanup import CleanupTask, attach, release
 from provisioner.flyte.config import DataServiceConfig
 from provisioner.flyte.connector import DataServiceConnector
+from provisioner.flyte.sensor import CleanupSensor
 from provisioner.flyte.service import DataService
 from provisioner.flyte.task import DataServiceTask
 from provisioner.spec import (
@@ -24,6 +27,9 @@ from provisioner.spec import (
 )
 
 __all__ = [
+    "CleanupConnector",
+    "CleanupSensor",
+    "CleanupTask",
     "DataService",
     "DataServiceConfig",
     "DataServiceConnector",
@@ -37,7 +43,10 @@ __all__ = [
     "ResourceRequirements",
     "TCPSocketAction",
     "Toleration",
+    "attach",
+    "release",
 ]
 
 # Where the community plugin is installed beside us, this one serves the task type.
 ConnectorRegistry.register(DataServiceConnector(), override=True)
+ConnectorRegistry.register(CleanupConnector(), override=True)

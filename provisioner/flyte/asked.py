@@ -14,7 +14,7 @@ from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecEr
 from provisioner.flyte import answer, execution
 from provisioner.flyte import inputs as task_inputs
 from provisioner.flyte.meta import Attached, Rejected, Wanted
-from provisioner.identity import TaskExecutionId, User, for_name, for_task
+from provisioner.identity import TaskExecutionId, for_name, for_task
 from provisioner.sealing import Sealer
 from provisioner.spec import DataServiceSpec
 from provisioner.spec.load import ServiceConfig
@@ -52,7 +52,7 @@ def asked(
 def _of_flyte(
     config: ServiceConfig, task: TaskExecutionId, namespace: str, outputs: tuple[str, ...], now: float
 ) -> Wanted | Attached:
-    user = User(task.project, task.domain, task.execution, task.node)
+    user = execution.user_of(task)
     if config.existing_release_name is not None:
         return Attached(namespace, config.existing_release_name, outputs, user)
     if config.shared and config.name is not None:

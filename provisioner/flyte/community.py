@@ -2,7 +2,7 @@
 
 A workflow written for it changes one import:
 
-    from provisioner.flyte.community import DataServiceConfig, DataServiceTask
+    from provisioner.flyte.community import CleanupSensor, DataServiceConfig, DataServiceTask
 
 The configuration is the plugin's own, field by field, and serializes to the
 same document; the task's output is its `name: str`. Task templates that were
@@ -18,6 +18,9 @@ from typing import Any, ClassVar
 from flytekit import Resources
 
 from provisioner.flyte import task
+from provisioner.flyte.sensor import CleanupSensor
+
+__all__ = ["CleanupSensor", "DataServiceConfig", "DataServiceTask"]
 
 
 @dataclass

@@ -32,7 +32,7 @@ from provisioner.flyte import answer, insight
 from provisioner.flyte.asked import asked, is_retained, rejected
 from provisioner.flyte.links import log_links
 from provisioner.flyte.local import LocalServices
-from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Unreadable, Wanted
+from provisioner.flyte.meta import Attached, Cleanup, DataServiceMeta, Rejected, Unreadable, Wanted
 from provisioner.flyte.runtime import RUNTIME, Control, Runtime
 from provisioner.flyte.task import TASK_TYPE
 from provisioner.identity import Identity, for_name
@@ -126,6 +126,8 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
         content = resource_meta.content
         if isinstance(content, Rejected):
             return answer.of_rejected(content)
+        if isinstance(content, Cleanup):
+            content = Unreadable("resource meta of a cleanup", newer=False, raw=b"")
         if isinstance(content, Unreadable):
             log.error("resource meta is not readable", error=content.message, newer=content.newer)
             return answer.of_unreadable(content)
@@ -220,7 +222,7 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             return None
         control = self._runtime.control()
         identity = _identity(content, _status(control, content))
-        return control.logs(identity, lines=lines, token=token)
+        return control.replica_logs.page(identity, lines=lines, token=token)
 
     def get_logs(self, resource_meta: DataServiceMeta, **_: Any) -> GetTaskLogsResponse:
         """The newest lines of all replicas, for flytekit's own server, which passes on no length and no token.

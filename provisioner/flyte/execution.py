@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from provisioner.errors import PermanentError
-from provisioner.identity import LOCAL_PROJECT, Identity, TaskExecutionId, for_task
+from provisioner.identity import LOCAL_PROJECT, Identity, TaskExecutionId, User, for_task
 
 _EARLIER_ATTEMPTS = 32
 
@@ -62,6 +62,20 @@ def earlier(task: TaskExecutionId, *, namespace: str, name: str | None) -> tuple
     first = max(0, task.attempt - _EARLIER_ATTEMPTS)
     attempts = (replace(task, attempt=attempt) for attempt in range(first, task.attempt))
     return tuple(for_task(attempt, namespace=namespace, name=name) for attempt in attempts)
+
+
+def user_of(task: TaskExecutionId) -> User:
+    """Who uses what one attempt of one task asks for: its node, whichever attempt.
+
+    Args:
+        task: The attempt.
+    """
+    return User(task.project, task.domain, task.execution, task.node)
+
+
+def local_user() -> User:
+    """The workflow that runs in this process, as a user of its services."""
+    return User(LOCAL_PROJECT, LOCAL_PROJECT, _local_execution, "")
 
 
 def local(task: str, *, namespace: str, name: str | None) -> Identity:

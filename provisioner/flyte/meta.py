@@ -5,7 +5,7 @@ version of the server that answers the next poll, so it says its own version;
 and it is the only memory that survives a crash, so it holds the whole request.
 
 The form is compact JSON, `{"v":1,...}` with exactly one of `request`,
-`attached` and `rejected`; above 1 KiB it is deflated (zlib), which cannot be
+`attached`, `cleanup` and `rejected`; above 1 KiB it is deflated (zlib), which cannot be
 mistaken, since JSON begins with a brace. A field that an older server may do
 without is added to the same version; one that it must not overlook makes a new
 one, and the older server then waits.
@@ -65,6 +65,23 @@ class Attached:
 
 
 @dataclass(frozen=True)
+class Cleanup:
+    """The end of a use of a service.
+
+    Attributes:
+        namespace: Its namespace.
+        service: Its name; "" when nothing is to be done.
+        user: Whose use ends.
+        job: `KIND/NAME` of a job that must have ended first, or "".
+    """
+
+    namespace: str
+    service: str
+    user: User
+    job: str = ""
+
+
+@dataclass(frozen=True)
 class Rejected:
     """A request that can never succeed, kept until Flyte asks how it went.
 
@@ -94,7 +111,7 @@ class Unreadable:
     raw: bytes
 
 
-Content = Wanted | Attached | Rejected | Unreadable
+Content = Wanted | Attached | Cleanup | Rejected | Unreadable
 
 
 @dataclass
@@ -102,7 +119,7 @@ class DataServiceMeta(ResourceMeta):  # type: ignore[misc]
     """What CreateTask answers, and GetTask and DeleteTask get back.
 
     Attributes:
-        content: One of four things it can say.
+        content: One of five things it can say.
     """
 
     content: Content
@@ -125,6 +142,8 @@ class DataServiceMeta(ResourceMeta):  # type: ignore[misc]
                 document["user"] = asdict(content.user)
         elif isinstance(content, Attached):
             document |= {"attached": asdict(content)}
+        elif isinstance(content, Cleanup):
+            document |= {"cleanup": asdict(content)}
         else:
             document |= {"rejected": asdict(content)}
         data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
@@ -177,5 +196,10 @@ def _content(document: dict[str, Any]) -> Content:
         attached = document["attached"]
         outputs = tuple(str(name) for name in attached["outputs"])
         return Attached(str(attached["namespace"]), str(attached["service"]), outputs, _user(attached))
+    if "cleanup" in document:
+        cleanup, user = document["cleanup"], _user(document["cleanup"])
+        if user is None:
+            raise ValueError("a cleanup of nobody")
+        return Cleanup(str(cleanup["namespace"]), str(cleanup["service"]), user, str(cleanup["job"]))
     rejected = document["rejected"]
     return Rejected(str(rejected["reason"]), str(rejected["message"]), str(rejected["hint"]))

@@ -44,6 +44,20 @@ class Sharing(Protocol):
         """End a use of a service."""
 
 
+class ReplicaLogs(Protocol):
+    """What the Flyte side needs of `provisioner.control.replica_logs.ReplicaLogs`."""
+
+    def page(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+        """A page of the logs of a service's replicas, read from the cluster now."""
+
+
+class Ending(Protocol):
+    """What the Flyte side needs of `provisioner.control.ending.Ending`."""
+
+    def end(self, namespace: str, service: str, user: User) -> Status:
+        """End the use of a service by a whole execution."""
+
+
 class Control(Protocol):
     """What the Flyte side needs of `provisioner.control.Controller`."""
 
@@ -68,9 +82,6 @@ class Control(Protocol):
     def snapshot(self, identity: Identity) -> Snapshot:
         """What the cluster shows of a service."""
 
-    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
-        """A page of the logs of a service's replicas."""
-
     def leave(self, request: ServiceRequest, *, anew: bool = False) -> Status:
         """Ask for the removal of a service unless somebody uses it."""
 
@@ -78,8 +89,16 @@ class Control(Protocol):
         """Ask for a service that is shared by its name, and for a share in it."""
 
     @property
+    def replica_logs(self) -> ReplicaLogs:
+        """The logs of replicas."""
+
+    @property
     def sharing(self) -> Sharing:
         """Services that several executions use."""
+
+    @property
+    def ending(self) -> Ending:
+        """The ends of their uses."""
 
 
 def _controller() -> Control:

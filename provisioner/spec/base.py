@@ -54,6 +54,11 @@ def _matches(pattern: re.Pattern[str], accepted: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def is_object_name(value: str) -> bool:
+    """Whether a text can be the name of most Kubernetes objects."""
+    return len(value) <= 253 and _DNS_SUBDOMAIN.fullmatch(value) is not None
+
+
 def shape(pattern: re.Pattern[str] | str, *kinds: str) -> WithJsonSchema:
     """What an editor can check of a text by itself.
 

@@ -76,14 +76,16 @@ class Harness:
         self.behave: Callable[[Operation, Cancellation], Outcome] = lambda operation, cancellation: Done()
         self.recorded: dict[str, ServiceRequest] = {}
         self.usage = FakeUsage()
+        self.left: list[str] = []
         self.workers = Workers(2, self.run, KeyedQueue(Backoff(first=0.01, cap=0.02)))
         self.controller = Controller(
             self.cache,
             self.workers,
             LastWords(lambda ref: ""),
             self.recorded.get,
-            ReplicaLogs(None),
+            ReplicaLogs(None, self.cache.snapshot),
             self.usage,
+            lambda identity: list(self.left),
             settings or Settings(),
             clock=lambda: self.now,
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
 from provisioner.cluster.objects import Condition
 from provisioner.control.queue import Done, Kind, Operation, Outcome
+from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase
 from provisioner.engine import Cancellation
 from provisioner.errors import PermanentError, RefusedError, TransientError, UsageError

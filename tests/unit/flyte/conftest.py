@@ -73,7 +73,11 @@ class FakeControl:
         )
         return Snapshot(pods=pods)
 
-    def logs(self, identity: Identity, *, lines: int, token: str) -> LogPage:
+    @property
+    def replica_logs(self) -> FakeControl:
+        return self
+
+    def page(self, identity: Identity, *, lines: int, token: str) -> LogPage:
         read_token(token)
         self.calls.append(("logs", f"{identity.namespace}/{identity.service} {lines} {token}"))
         stamp = "2026-05-09T07:00:00.5Z"
@@ -87,6 +91,16 @@ class FakeControl:
     def use(self, request: ServiceRequest, user: User) -> Status:
         self.users.append(user.holder)
         return self._status("use", request)
+
+    @property
+    def ending(self) -> FakeControl:
+        return self
+
+    def end(self, namespace: str, service: str, user: User) -> Status:
+        self.calls.append(("end", f"{namespace}/{service} {user.holder}"))
+        if self.error is not None:
+            raise self.error
+        return Status(service, **self.answer)
 
     @property
     def sharing(self) -> FakeControl:
