@@ -151,6 +151,9 @@ class Settings(BaseSettings):
     heartbeat_namespace: str = Field(
         default="", description="namespace of the servers' Leases, their signs of life; else the setting `namespace`"
     )
+    access: Path | None = Field(
+        default=None, description="YAML or JSON file with what each project and domain may have; else all they ask for"
+    )
     user_lease: int = Field(
         default=3 * 24 * 3600,
         ge=60,

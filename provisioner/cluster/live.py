@@ -34,7 +34,7 @@ from provisioner.cluster.objects import Event, Pod, StatefulSet
 from provisioner.cluster.parse import items, mapping, text
 from provisioner.cluster.transport import METADATA_LIST, NotFoundError, Transport
 from provisioner.errors import TransientError
-from provisioner.identity import LABEL_DOMAIN, LABEL_OWNER, LABEL_PROJECT, LABEL_STACK, Identity
+from provisioner.identity import LABEL_DOMAIN, LABEL_OWNER, LABEL_PROJECT, LABEL_STACK, Identity, label_value
 
 _PAGE = 500
 _KINDS = {resource.kind: resource for resource in (STATEFULSETS, SERVICES, SECRETS, BUDGETS)}
@@ -69,6 +69,21 @@ class ListedSet:
     project: str
     domain: str
     owner: str
+
+
+@dataclass(frozen=True)
+class SizedSet:
+    """How large a StatefulSet of ours is.
+
+    Attributes:
+        stack: Name of its stack.
+        replicas: Replicas that it asks for.
+        limits: Resource -> quantity, what one replica may take.
+    """
+
+    stack: str
+    replicas: int
+    limits: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -145,6 +160,25 @@ class LiveObjects:
             labels = mapping(mapping(item, "metadata"), "labels")
             whose = (text(labels, label) for label in (LABEL_PROJECT, LABEL_DOMAIN, LABEL_OWNER))
             yield ListedSet(parse.statefulset(item), *whose)
+
+    def sized(self, project: str, domain: str) -> Iterator[SizedSet]:
+        """The sizes of all services of one project and domain.
+
+        Args:
+            project: Flyte project.
+            domain: Flyte domain.
+        """
+        labels = {LABEL_PROJECT: label_value(project), LABEL_DOMAIN: label_value(domain)}
+        selector = ",".join([LABEL_STACK, *(f"{name}={value}" for name, value in labels.items())])
+        for item in self._list(STATEFULSETS, None, {"labelSelector": selector}):
+            spec = mapping(item, "spec")
+            pod = mapping(mapping(spec, "template"), "spec")
+            limits: dict[str, str] = {}
+            for container in items(pod, "containers"):
+                limits |= {
+                    name: str(value) for name, value in mapping(mapping(container, "resources"), "limits").items()
+                }
+            yield SizedSet(parse.stack_of(mapping(item, "metadata")), parse.number(spec, "replicas"), limits)
 
     def pods(self, identity: Identity) -> tuple[Pod, ...]:
         """The pods of a service."""

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from provisioner.cluster import ClusterClient, Snapshot, stuck_pods
 from provisioner.cluster.live import LiveObjects
 from provisioner.cluster.objects import Pod
+from provisioner.control.access import read_access
 from provisioner.control.admission import Way, check_claims, check_cluster, check_names, way
 from provisioner.control.drift import Drifted, compare
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
+from provisioner.control.quota import Quotas
 from provisioner.control.recorded import is_applied, recorded, recorded_cluster
 from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
@@ -55,6 +57,7 @@ class Operations:
         self._cluster = cluster
         self._live = LiveObjects(cluster.transport)
         self._usage = Usage(cluster, settings)
+        self._quotas = Quotas(read_access(settings.access), self._live)
         self._settings = settings
         self._sealer = Sealer.of(settings)
         self._lock = threading.Lock()
@@ -130,6 +133,12 @@ class Operations:
             repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
             if not repair:
                 return Done()
+        with self._quotas.reserved(request):
+            return self._make(request, checkpoint, cancellation, repair=repair)
+
+    def _make(
+        self, request: ServiceRequest, checkpoint: Checkpoint | None, cancellation: Cancellation, *, repair: bool
+    ) -> Outcome:
         check_names(self._cluster.foreign(request.identity))
         record = recorded(checkpoint)
         check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)

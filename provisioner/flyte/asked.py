@@ -9,6 +9,7 @@ from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 
 from provisioner import settings
+from provisioner.control.access import check_account, check_namespace, limits, read_access
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import PermanentError, Problem, ProvisionerError, SpecError, TransientError
 from provisioner.flyte import answer, execution
@@ -53,6 +54,10 @@ def _of_flyte(
     config: ServiceConfig, task: TaskExecutionId, namespace: str, outputs: tuple[str, ...], now: float
 ) -> Wanted | Attached:
     user = execution.user_of(task)
+    allowed = limits(read_access(settings.load().access), task.project, task.domain)
+    check_namespace(allowed, task.project, task.domain, namespace)
+    if config.spec is not None:
+        check_account(allowed, task.project, task.domain, config.spec)
     if config.existing_release_name is not None:
         return Attached(namespace, config.existing_release_name, outputs, user)
     if config.shared and config.name is not None:

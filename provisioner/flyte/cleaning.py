@@ -16,6 +16,7 @@ from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 
 from provisioner import logs, settings
+from provisioner.control.access import check_namespace, limits, read_access
 from provisioner.control.status import Phase, Status
 from provisioner.errors import PermanentError, Problem, SpecError, TransientError
 from provisioner.flyte import answer, execution, jobs
@@ -66,8 +67,13 @@ class CleanupConnector(AsyncConnectorBase):  # type: ignore[misc]
             output_prefix: Not used.
             inputs: Name of the service, and of the job.
             task_execution_metadata: Whose use ends; None in a local run.
+
+        Raises:
+            UsageError: The server's settings or its access rules are not valid.
         """
+        # Outside of the next block: what is wrong there is the server's fault, not this request's.
         logs.configure_as_guest(settings.load())
+        read_access(settings.load().access)
         try:
             content = _asked(task_template, inputs, task_execution_metadata)
         except PermanentError as error:
@@ -135,6 +141,8 @@ def _asked(template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExec
         user = execution.local_user()
     else:
         user, own = execution.user_of(execution.task_execution(metadata)), metadata.namespace or own
+        allowed = limits(read_access(settings.load().access), user.project, user.domain)
+        check_namespace(allowed, user.project, user.domain, own)
     namespace = str(custom.get("namespace") or own)
     if namespace != own:
         accepted = f"the namespace of the execution, {own}; it need not be named"

@@ -25,6 +25,7 @@ from flytekit.models.literals import LiteralMap
 from flytekit.models.task import TaskExecutionMetadata, TaskTemplate
 
 from provisioner import logs, settings
+from provisioner.control.access import read_access
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
@@ -80,12 +81,13 @@ class DataServiceConnector(AsyncConnectorBase):  # type: ignore[misc]
             answered too, and fails for good at the first poll.
 
         Raises:
-            UsageError: The server's settings are not valid.
+            UsageError: The server's settings or its access rules are not valid.
             TransientError: The passphrase that seals a secret cannot be read;
                 or, in a local run alone, the service cannot be asked for now.
         """
         # Outside of the next block: settings that are wrong are the server's fault, not this request's.
         logs.configure_as_guest(settings.load())
+        read_access(settings.load().access)
         try:
             content = asked(task_template, inputs, task_execution_metadata, self._clock())
             meta = DataServiceMeta(content)

@@ -16,7 +16,7 @@ from flytekit.models.literals import LiteralMap
 
 from provisioner import settings
 from provisioner.control.status import Endpoint, Phase
-from provisioner.errors import PermanentError, RefusedError, TransientError
+from provisioner.errors import PermanentError, RefusedError, TransientError, UsageError
 from provisioner.flyte import DataService, DataServiceConfig, DataServiceConnector, DataServiceTask, community
 from provisioner.flyte.meta import Attached, DataServiceMeta, Rejected, Wanted
 from provisioner.flyte.runtime import Runtime
@@ -495,3 +495,45 @@ def test_ports_are_known_even_of_a_paused_service(connector, control, serialized
     )
     control.answer = {"phase": Phase.READY}
     assert connector.get(meta).outputs["service"].ports == {"main": 9}
+
+
+@pytest.fixture
+def rules(tmp_path, monkeypatch):
+    """Access rules as the server has them."""
+
+    def rules(text: str) -> None:
+        path = tmp_path / "access.yaml"
+        path.write_text(text)
+        given = settings.Settings(access=path)
+        monkeypatch.setattr(settings, "load", lambda: given)
+
+    return rules
+
+
+@pytest.mark.parametrize("what", ["own", "attached", "shared"])
+def test_a_namespace_that_a_project_may_not_use_is_refused(
+    connector, control, template, attach, shared, execution, rules, what
+) -> None:
+    rules("projects:\n- {namespaces: ['{project}-{domain}']}\n")
+    chosen = {"own": template, "attached": attach, "shared": shared}[what]
+    meta = wire(connector.create(chosen, task_execution_metadata=execution(namespace="kube-system")))
+    assert meta.content.reason == "NamespaceNotAllowed"
+    assert connector.get(meta).phase == TaskExecution.FAILED
+    assert control.calls == []
+    assert not isinstance(connector.create(chosen, task_execution_metadata=execution()).content, Rejected)
+
+
+def test_a_service_account_that_a_project_may_not_use_is_refused(
+    connector, control, template, execution, rules
+) -> None:
+    rules("projects:\n- {serviceAccounts: [default]}\n- {project: other, serviceAccounts: ['*']}\n")
+    template.custom["spec"]["serviceAccount"] = "admin"
+    assert connector.create(template, task_execution_metadata=execution()).content.reason == "ServiceAccountNotAllowed"
+    other = connector.create(template, task_execution_metadata=execution(project="other", namespace="other-d"))
+    assert isinstance(other.content, Wanted)
+
+
+def test_wrong_access_rules_are_the_server_s_fault(connector, template, execution, rules) -> None:
+    rules("projects: 3")
+    with pytest.raises(UsageError, match="access rules"):
+        connector.create(template, task_execution_metadata=execution())
