@@ -163,6 +163,15 @@ class Settings(BaseSettings):
     host: str = Field(default="0.0.0.0", description="address that `serve` listens on")  # noqa: S104
     port: Port = Field(default=8000, description="gRPC port of `serve`; 0 chooses a free one")
     metrics_port: Port = Field(default=9090, description="Prometheus port of `serve`; 0 chooses a free one")
+    tls_cert: Path | None = Field(default=None, description="certificate chain of the gRPC port of `serve`, PEM")
+    tls_key: Path | None = Field(default=None, description="key of that certificate, PEM, not encrypted")
+    tls_client_ca: Path | None = Field(
+        default=None, description="ask callers for a certificate that one of these has signed, PEM"
+    )
+    token_file: Path | None = Field(
+        default=None, description="file with tokens, one a line, of which callers must send one"
+    )
+    plaintext: bool = Field(default=False, description="serve without TLS on an address that other machines reach")
     drain_timeout: Seconds = Field(
         default=30.0, description="seconds that `serve` gives running operations after SIGTERM"
     )

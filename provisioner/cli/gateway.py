@@ -105,7 +105,7 @@ def gateway(
 
 
 def _server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Any:
-    from provisioner.registry.tls import ServerTls
+    from provisioner.certificates import ServerTls
 
     if cert is None or key is None:
         if cert or key or client_ca:

@@ -49,6 +49,10 @@ def serve(
     ready_file: Annotated[
         Path | None, typer.Option(help="Write the addresses here, as JSON, once both ports are open.")
     ] = None,
+    plaintext: Annotated[
+        bool | None,
+        typer.Option("--plaintext", help="Serve without TLS where others can reach it; else $PROVISIONER_PLAINTEXT."),
+    ] = None,
     gc_interval: Annotated[
         float | None,
         typer.Option(min=1, help="Sweep every so many seconds in one elected replica; no janitor when not given."),
@@ -59,7 +63,7 @@ def serve(
     from provisioner.flyte.server import serve as run
     from provisioner.settings import load
 
-    given = {"host": host, "port": port, "metrics_port": metrics_port}
+    given = {"host": host, "port": port, "metrics_port": metrics_port, "plaintext": plaintext or None}
     settings = load().model_copy(update={name: value for name, value in given.items() if value is not None})
     logs.configure(settings)
 

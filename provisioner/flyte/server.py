@@ -33,10 +33,14 @@ from flyteidl.service.agent_pb2_grpc import (
 from flytekit.extend.backend.connector_service import ConnectorMetadataService, SyncConnectorService
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from provisioner.errors import PermanentError
+from provisioner.flyte import guard
 from provisioner.flyte.calls import THREADS, Calls
+from provisioner.flyte.guard import TokenGuard
 from provisioner.flyte.runtime import RUNTIME, Runtime
 from provisioner.settings import Settings
 
@@ -76,7 +80,9 @@ class Server:
         self._runtime = runtime
         self._signals: asyncio.Queue[str] = asyncio.Queue()
         # Two servers that share a port would each get a part of the calls, and nobody would notice.
-        self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        guards = [TokenGuard(settings.token_file)] if settings.token_file is not None else []
+        self._grpc = grpc.aio.server(interceptors=guards, options=[("grpc.so_reuseport", 0)])
+        self._credentials = guard.credentials(settings)
         self._health = HealthServicer()
         self._metrics: WSGIServer | None = None
 
@@ -92,9 +98,10 @@ class Server:
         add_SyncAgentServiceServicer_to_server(SyncConnectorService(), self._grpc)
         add_AgentMetadataServiceServicer_to_server(ConnectorMetadataService(), self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        reflection.enable_server_reflection([*_SERVICES[1:], HEALTH, reflection.SERVICE_NAME], self._grpc)
         await self._say(serving=False)
         try:
-            port = self._grpc.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            port = self._listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
             raise _port_error("port", host, port, str(error)) from error
         self._metrics = _metrics_server(host, self._settings.metrics_port)
@@ -104,6 +111,11 @@ class Server:
             loop.add_signal_handler(number, self._signals.put_nowait, number.name)
         await self._grpc.start()
         return Addresses(host, port, self._metrics.server_port)
+
+    def _listen(self, address: str) -> int:
+        if self._credentials is None:
+            return int(self._grpc.add_insecure_port(address))
+        return int(self._grpc.add_secure_port(address, self._credentials))
 
     async def run(self) -> bool:
         """Serve until a signal comes, then drain.

@@ -16,8 +16,9 @@ import grpc.aio
 import structlog
 
 from provisioner import __version__
+from provisioner.certificates import Stamp, stamp_of
 from provisioner.registry.config import Deployment, Tls
-from provisioner.registry.tls import Stamp, client_credentials, stamp_of
+from provisioner.registry.tls import client_credentials
 
 log = structlog.get_logger(__name__)
 

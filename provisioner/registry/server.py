@@ -23,6 +23,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
+from provisioner.certificates import ServerTls, server_credentials
 from provisioner.errors import PermanentError
 from provisioner.registry.calls import HOP_HEADER
 from provisioner.registry.channels import MAX_MESSAGE_BYTES, ChannelPool
@@ -31,7 +32,7 @@ from provisioner.registry.forward import CONNECT_WAIT, Forwarder
 from provisioner.registry.gateway import Gateway
 from provisioner.registry.metrics import Metrics
 from provisioner.registry.source import ConfigSource
-from provisioner.registry.tls import ServerTls, client_credentials, server_credentials
+from provisioner.registry.tls import client_credentials
 from provisioner.registry.watch import STALE_AFTER, Discovery, Watch
 from provisioner.registry.wire import SERVICES
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import structlog
 
+from provisioner.certificates import Stamp, stamp_of
 from provisioner.errors import ProvisionerError
 from provisioner.registry.config import RegistryConfig
 from provisioner.registry.documents import files_of
 from provisioner.registry.metrics import Metrics
 from provisioner.registry.parse import load
-from provisioner.registry.tls import Stamp, stamp_of
 
 log = structlog.get_logger(__name__)
 

@@ -1,92 +1,14 @@
-"""Certificates: read, checked before use, and read again when their files change.
-
-gRPC takes any bytes and fails at the first handshake, with a message that
-names no file. So what is read here goes through the `ssl` module first.
-"""
+"""Credentials for connections to agents."""
 
 from __future__ import annotations
 
 import ssl
-import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-import structlog
 
-from provisioner.errors import PermanentError
+from provisioner.certificates import check_ca, check_pair
 from provisioner.registry.config import Tls
-
-log = structlog.get_logger(__name__)
-
-Stamp = tuple[tuple[str, int, int, int], ...]
-"""What tells that files have changed: path, inode, size and time of each."""
-
-
-@dataclass(frozen=True)
-class ServerTls:
-    """Files of the gateway's own certificate.
-
-    Attributes:
-        cert: Its certificate chain.
-        key: The key.
-        client_ca: Ask callers for a certificate that these have signed.
-    """
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that are named."""
-        return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
-
-
-def stamp_of(files: tuple[Path, ...]) -> Stamp:
-    """A value that differs once any of the files has been replaced; follows symbolic links."""
-    found = []
-    for path in files:
-        try:
-            status = path.stat()
-        except OSError:
-            found.append((str(path), 0, -1, 0))
-        else:
-            found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise PermanentError(
-            f"cannot read the certificate file {path}: {error.strerror}", reason="CertificateUnreadable"
-        ) from error
-
-
-def _check_ca(path: Path) -> bytes:
-    pem = _read(path)
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise PermanentError(
-            f"{path} holds no certificates in PEM form", reason="InvalidCertificate", hint="name the CA's PEM file"
-        ) from error
-    return pem
-
-
-def _check_pair(cert: Path, key: Path) -> tuple[bytes, bytes]:
-    pair = _read(cert), _read(key)
-    try:
-        # With a password given, an encrypted key fails instead of asking on the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        raise PermanentError(
-            f"{cert} and {key} are not a certificate and its unencrypted key in PEM form",
-            reason="InvalidCertificate",
-        ) from error
-    return pair
 
 
 def _system_roots() -> bytes | None:
@@ -101,40 +23,6 @@ def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
     Raises:
         PermanentError: A file cannot be read or is not what it should be.
     """
-    roots = _check_ca(tls.ca) if tls.ca else _system_roots()
-    cert, key = _check_pair(tls.cert, tls.key) if tls.cert and tls.key else (None, None)
+    roots = check_ca(tls.ca) if tls.ca else _system_roots()
+    cert, key = check_pair(tls.cert, tls.key) if tls.cert and tls.key else (None, None)
     return grpc.ssl_channel_credentials(root_certificates=roots, private_key=key, certificate_chain=cert)
-
-
-def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    """Credentials for the gateway's port; a renewed certificate is used from the next connection on.
-
-    Raises:
-        PermanentError: A file cannot be read or is not what it should be.
-    """
-
-    def configuration() -> grpc.ServerCertificateConfiguration:
-        cert, key = _check_pair(tls.cert, tls.key)
-        roots = _check_ca(tls.client_ca) if tls.client_ca else None
-        return grpc.ssl_server_certificate_configuration([(key, cert)], roots)
-
-    used, lock = stamp_of(tls.files), threading.Lock()
-
-    def renewed() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal used
-        with lock:
-            now = stamp_of(tls.files)
-            if now == used:
-                return None
-            used = now
-            try:
-                fresh = configuration()
-            except PermanentError as error:
-                problem = str(error)
-            else:
-                log.info("certificate renewed", cert=str(tls.cert))
-                return fresh
-        log.error("certificate not renewed, the old one stays in use", problem=problem)
-        return None
-
-    return grpc.dynamic_ssl_server_credentials(configuration(), renewed, tls.client_ca is not None)
