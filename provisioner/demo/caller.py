@@ -15,7 +15,7 @@ from flyteidl.admin.agent_pb2 import (
     TaskCategory,
     TaskExecutionMetadata,
 )
-from flyteidl.core import identifier_pb2, tasks_pb2
+from flyteidl.core import identifier_pb2, literals_pb2, tasks_pb2
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.literals_pb2 import LiteralMap
 from flyteidl.service.agent_pb2_grpc import AsyncAgentServiceStub
@@ -56,9 +56,11 @@ class Caller:
 
     Args:
         address: `host:port` of the server.
+        task_type: Of the tasks.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, task_type: str = TASK_TYPE) -> None:
+        self._category = TaskCategory(name=task_type)
         self._channel = grpc.insecure_channel(address)
         self._stub = AsyncAgentServiceStub(self._channel)
 
@@ -66,12 +68,13 @@ class Caller:
         """Close the connection."""
         self._channel.close()
 
-    def create(self, template: tasks_pb2.TaskTemplate, execution: Execution) -> bytes:
+    def create(self, template: tasks_pb2.TaskTemplate, execution: Execution, **inputs: str) -> bytes:
         """CreateTask.
 
         Args:
             template: The task.
             execution: On whose behalf.
+            inputs: Of the task.
 
         Returns:
             The resource meta.
@@ -90,7 +93,7 @@ class Caller:
             namespace=execution.namespace,
         )
         request = CreateTaskRequest(
-            inputs=LiteralMap(),
+            inputs=LiteralMap(literals={name: _text(value) for name, value in inputs.items()}),
             template=template,
             output_prefix=f"s3://flyte/{execution.name}/{execution.node}/data/{execution.attempt}",
             task_execution_metadata=metadata,
@@ -109,7 +112,7 @@ class Caller:
         Raises:
             TransientError: The call failed; propeller would count it.
         """
-        request = GetTaskRequest(resource_meta=meta, task_category=TaskCategory(name=TASK_TYPE))
+        request = GetTaskRequest(resource_meta=meta, task_category=self._category)
         try:
             return self._stub.GetTask(request, timeout=_TIMEOUT).resource
         except grpc.RpcError as error:
@@ -124,7 +127,7 @@ class Caller:
         Raises:
             TransientError: The call failed; propeller would repeat it.
         """
-        request = DeleteTaskRequest(resource_meta=meta, task_category=TaskCategory(name=TASK_TYPE))
+        request = DeleteTaskRequest(resource_meta=meta, task_category=self._category)
         try:
             self._stub.DeleteTask(request, timeout=_TIMEOUT)
         except grpc.RpcError as error:
@@ -176,6 +179,11 @@ def read_service(answer: Resource) -> DataService:
     literal = Literal.from_flyte_idl(answer.outputs.literals["service"])
     value: DataService = TypeEngine.to_python_value(FlyteContext.current_context(), literal, DataService)
     return value
+
+
+def _text(value: str) -> literals_pb2.Literal:
+    primitive = literals_pb2.Primitive(string_value=value)
+    return literals_pb2.Literal(scalar=literals_pb2.Scalar(primitive=primitive))
 
 
 def _call_failed(call: str, error: grpc.RpcError) -> TransientError:

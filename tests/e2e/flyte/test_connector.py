@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import grpc
 import pytest
+from flyteidl.admin.agent_pb2 import GetTaskLogsRequest, GetTaskMetricsRequest, TaskCategory
 from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.service.agent_pb2_grpc import AsyncAgentServiceStub
 
 from provisioner.cluster import ClusterClient
-from provisioner.cluster.api import PODS, STATEFULSETS
+from provisioner.cluster.api import PODS, SERVICES, STATEFULSETS
 from provisioner.demo.caller import Caller, read_service
 from provisioner.demo.objects import await_true
 from provisioner.flyte import DataServiceConfig, DataServiceTask, community
@@ -154,6 +159,59 @@ def test_attaching_does_not_end_the_service(caller, template, serialize, executi
     assert objects.pod_uids(selector(owned)) == before
     caller.delete(owned)
     await_true(lambda: left(owned) == [], PATIENCE, "nothing of it is left")
+
+
+def test_a_second_attempt_removes_what_the_first_left(caller, template, execution, objects, left) -> None:
+    run = execution()
+    first = caller.create(template(), run)
+    # Propeller has given up on the first CreateTask: no DeleteTask follows.
+    await_true(lambda: left(first) != [], PATIENCE, "its creation has begun")
+    second = caller.create(template(), dataclasses.replace(run, attempt=1))
+    service = caller.service(second, PATIENCE)
+    await_true(lambda: left(first) == [], PATIENCE, "nothing of the first is left")
+    assert len(objects.listed(STATEFULSETS, f"{LABEL_STACK}={service.stack}")) == 1
+    caller.delete(second)
+    await_true(lambda: left(second) == [], PATIENCE, "nothing of the second is left")
+
+
+def test_delete_after_somebody_deleted_the_objects_ends_well(caller, template, execution, objects, left) -> None:
+    meta = caller.create(template(), execution())
+    service = caller.service(meta, PATIENCE)
+    for resource in (STATEFULSETS, SERVICES):
+        objects.delete(resource, service.name)
+    caller.delete(meta)
+    caller.delete(meta)
+    await_true(lambda: left(meta) == [], PATIENCE, "nothing of it is left")
+
+
+def test_its_logs_and_metrics_are_the_cluster_s(caller, server, template, execution, left) -> None:
+    speak = ["/bin/busybox", "sh", "-c", "for i in 1 2 3; do echo line $i; done; exec /bin/busybox nc -ll -p 9000"]
+    meta = caller.create(template(command=speak), execution())
+    service = caller.service(meta, PATIENCE)
+    category = TaskCategory(name="dataservicetask")
+    with grpc.insecure_channel(server.address) as channel:
+        stub = AsyncAgentServiceStub(channel)
+
+        def page(lines: int, token: str = "") -> tuple[list[str], str]:
+            request = GetTaskLogsRequest(resource_meta=meta, task_category=category, lines=lines, token=token)
+            header, body = stub.GetTaskLogs(request, timeout=30)
+            return list(body.body.results), header.header.token
+
+        everything = {f"{service.name}-{replica} | line {number}" for replica in (0, 1) for number in (1, 2, 3)}
+        await_true(lambda: set(page(100)[0]) == everything, PATIENCE, "all has been written")
+        found, token = page(2)
+        assert len(found) == 2
+        seen = set(found)
+        while len(seen) < len(everything) and (found := (answer := page(2, token))[0]):
+            token = answer[1]
+            seen |= set(found)
+        assert page(100, page(100)[1])[0] == []
+        request = GetTaskMetricsRequest(resource_meta=meta, task_category=category)
+        metrics = {item.metric: dict(item.data) for item in stub.GetTaskMetrics(request, timeout=30).results}
+    assert metrics["replicas"] == {"wanted": 2, "ready": 2, "pods": 2}
+    assert metrics["restarts"] == {f"{service.name}-0": 0, f"{service.name}-1": 0}
+    caller.delete(meta)
+    await_true(lambda: left(meta) == [], PATIENCE, "nothing of it is left")
 
 
 def test_attaching_to_what_does_not_exist_fails_and_says_so(caller, serialize, execution) -> None:
