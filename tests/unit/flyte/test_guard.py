@@ -43,7 +43,7 @@ async def served(runtime: Runtime, **given: object) -> AsyncIterator[str]:
 
 async def list_agents(channel: grpc.aio.Channel, token: str | None = None) -> int:
     metadata = [("authorization", f"Bearer {token}")] if token is not None else None
-    answer = await AgentMetadataServiceStub(channel).ListAgents(ListAgentsRequest(), metadata=metadata, timeout=10)
+    answer = await AgentMetadataServiceStub(channel).ListAgents(ListAgentsRequest(), metadata=metadata, timeout=60)
     return len(answer.agents)
 
 
@@ -89,7 +89,7 @@ async def test_a_token_is_wanted_for_all_but_health(runtime, tmp_path) -> None:
         assert await list_agents(channel, TOKEN)
         for wrong in (None, "", NEW_TOKEN, TOKEN[:-1]):
             assert await code_of(list_agents(channel, wrong)) is grpc.StatusCode.UNAUTHENTICATED
-        await HealthStub(channel).Check(HealthCheckRequest(), timeout=10)
+        await HealthStub(channel).Check(HealthCheckRequest(), timeout=60)
         # A stream is refused as well, before anything is done.
         logs = AsyncAgentServiceStub(channel).GetTaskLogs(
             GetTaskLogsRequest(task_category=TaskCategory(name="dataservicetask")), timeout=10
