@@ -21,7 +21,7 @@ class State(StrEnum):
     """How a service is, as far as a listing tells."""
 
     READY = "Ready"
-    STARTING = "Starting"
+    NOT_READY = "NotReady"
     PAUSED = "Paused"
     REMOVING = "Removing"
     ABSENT = "Absent"
@@ -100,7 +100,7 @@ def of_set(item: ListedSet, is_recorded: bool) -> Listed:
         state = State.PAUSED
     else:
         whole = ready == found.replicas == found.current_replicas and found.current_revision == found.update_revision
-        state = State.READY if whole and found.replicas else State.STARTING
+        state = State.READY if whole and found.replicas else State.NOT_READY
     return Listed(
         found.stack,
         found.name,

@@ -104,6 +104,6 @@ def _claim(facts: Facts, claim: Claim) -> Iterator[Finding]:
     elif "storageclass" in said and "not found" in said:
         reason, why = "StorageClassMissing", f"storage class {claim.storage_class!r} does not exist"
     else:
-        told = f": {brief(said)}" if events else ", and nobody says why"
+        told = f": {brief(said)}" if events else ", and no event says why"
         reason, why = "ClaimNotBound", f"there is no volume of storage class {claim.storage_class!r} for it yet{told}"
     yield Finding(reason, subject, f"{subject}{size} is not bound: {why}", said, since=since)
