@@ -1,3 +1,4 @@
+import json
 import stat
 import threading
 from pathlib import Path
