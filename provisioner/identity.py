@@ -128,8 +128,11 @@ class Identity:
 
     def labels(self) -> dict[str, str]:
         """The labels that every object of this service carries."""
+        return {LABEL_STACK: self.stack, **self.owner_labels()}
+
+    def owner_labels(self) -> dict[str, str]:
+        """The labels that tell whose it is, which all services of one execution share."""
         return {
-            LABEL_STACK: self.stack,
             LABEL_OWNER: label_value(self.owner),
             LABEL_PROJECT: label_value(self.project),
             LABEL_DOMAIN: label_value(self.domain),

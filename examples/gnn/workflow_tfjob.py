@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 
-from flytekit import Resources, task, workflow
+from flytekit import Resources, task
 from flytekitplugins.kftensorflow import PS, Chief, TfJob, Worker
 
 from gnn.place import place
 from gnn.train import Plan, train
 from gnn.workflow import IMAGE, graph_store
-from provisioner.flyte import DataService
+from provisioner.flyte import DataService, data_service, scoped_workflow
 
 
 @task(
@@ -33,7 +33,8 @@ def train_model(graph: DataService, steps: int) -> float:
     return train(graph.addresses(), plan).accuracy
 
 
-@workflow
+@scoped_workflow
 def train_on_graph(steps: int = 200) -> float:
-    """Bring the store up, then train on it."""
-    return train_model(graph=graph_store(), steps=steps)
+    """Bring the store up, train on it, and end it: after the training, or when that fails."""
+    with data_service(graph_store) as graph:
+        return train_model(graph=graph, steps=steps)

@@ -151,6 +151,26 @@ class ClusterClient:
                     left.append(f"{resource.kind} {identity.namespace}/{text(metadata, 'name')}")
         return left
 
+    def services(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """Names of the services that carry some labels, complete or not.
+
+        Args:
+            namespace: Theirs.
+            labels: All of these.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        names = {
+            text(mapping(item, "metadata"), "name")
+            for resource in (STATEFULSETS, SERVICES)
+            for item in items(
+                self.transport.json(
+                    Call("list", resource, namespace), query={"labelSelector": selector}, accept=METADATA_LIST
+                ),
+                "items",
+            )
+        }
+        return sorted(names)
+
     def delete_labelled(self, identity: Identity) -> list[str]:
         """Delete what carries the label of this very stack, whoever made it.
 

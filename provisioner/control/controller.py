@@ -54,6 +54,7 @@ class Controller:
         replica_logs: Reads the logs of replicas.
         usage: Takes and gives back the Leases of users.
         remaining: What the API server still shows of a service.
+        made: Names of the services in a namespace that carry some labels, from the API server.
         settings: Bounds.
         clock: The time in seconds since the epoch.
     """
@@ -67,6 +68,7 @@ class Controller:
         replica_logs: ReplicaLogs,
         usage: Usage,
         remaining: Callable[[Identity], list[str]],
+        made: Callable[[str, Mapping[str, str]], list[str]],
         settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -81,7 +83,7 @@ class Controller:
         self._lock = threading.Lock()
         self._swept_at = clock()
         self._phases = PhaseCollector(self.phases)
-        self.ending = Ending(usage, recorded, cache.stack_of, remaining, self.leave)
+        self.ending = Ending(usage, recorded, cache.stack_of, remaining, made, self.leave)
         self.sharing = Sharing(cache, usage, recorded, self._seen, self.leave, settings.user_lease)
 
     @classmethod
@@ -102,7 +104,9 @@ class Controller:
         last_words = LastWords(client.last_lines)
         usage = Usage(client, settings)
         logs = ReplicaLogs(client, cache.snapshot)
-        return cls(cache, workers, last_words, operations.recorded, logs, usage, client.remaining, settings)
+        return cls(
+            cache, workers, last_words, operations.recorded, logs, usage, client.remaining, client.services, settings
+        )
 
     def start(self) -> None:
         """Start the watch and the workers."""

@@ -7,7 +7,7 @@ stays. Gone means that the API server shows nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.control.chores import Chores
@@ -52,6 +52,7 @@ class Ending:
         recorded: Reads back what was asked for a stack; None when there is no such stack.
         located: The stack of a service by namespace and name, from memory; None when none is shown.
         remaining: What the API server still shows of a service.
+        made: Names of the services in a namespace that carry some labels, from the API server.
         leave: Removes a service unless somebody uses it.
     """
 
@@ -61,12 +62,14 @@ class Ending:
         recorded: Callable[[str], ServiceRequest | None],
         located: Callable[[str, str], str | None],
         remaining: Callable[[Identity], list[str]],
+        made: Callable[[str, Mapping[str, str]], list[str]],
         leave: Leave,
     ) -> None:
         self._usage = usage
         self._recorded = recorded
         self._located = located
         self._remaining = remaining
+        self._made = made
         self._leave = leave
         self._chores = Chores()
 
@@ -90,14 +93,49 @@ class Ending:
         Raises:
             TransientError: Something could not be asked; it is repeated.
         """
-        key = ("end", namespace, service, user.of_execution)
-        status = self._ended(key, namespace, service, user)
+        status = self._ended(namespace, service, user)
         if status.final:
             # The execution may use it anew, and end that as well.
-            self._chores.forget(key)
+            self._chores.forget(_key(namespace, service, user))
         return status
 
-    def _ended(self, key: tuple[str, ...], namespace: str, service: str, user: User) -> Status:
+    def end_all(self, namespace: str, user: User) -> Status:
+        """End every service that an execution has made, and say how far that is.
+
+        Answers from memory; to be called again until the phase is final.
+
+        Args:
+            namespace: Theirs.
+            user: Whose services end.
+
+        Returns:
+            `Gone`, `Removing` until then, or `Failed` for the first that is.
+
+        Raises:
+            TransientError: Something could not be asked; it is repeated.
+        """
+        labels = Identity(user.project, user.domain, namespace, "", "", user.execution).owner_labels()
+        every = _key(namespace, "*", user)
+        outcome = self._chores.ask(every, lambda: self._made(namespace, labels), fresh=lambda _: float("inf"))
+        if outcome is None:
+            return Status("", Phase.REMOVING, message="its services are being looked for")
+        if outcome.error is not None:
+            raise outcome.error
+        names: list[str] = outcome.value
+        found = {name: self._ended(namespace, name, user) for name in names}
+        waiting = [f"{name}: {status.message}" for name, status in found.items() if not status.final]
+        if waiting:
+            return Status("", Phase.REMOVING, message="; ".join(waiting))
+        for key in (every, *(_key(namespace, name, user) for name in names)):
+            self._chores.forget(key)
+        failed = [status for status in found.values() if status.phase is Phase.FAILED]
+        if failed:
+            return failed[0]
+        message = f"{', '.join(names)}: ended" if names else "it has no service"
+        return Status("", Phase.GONE, message=message)
+
+    def _ended(self, namespace: str, service: str, user: User) -> Status:
+        key = _key(namespace, service, user)
         outcome = self._chores.ask(key, lambda: self._begin(namespace, service, user), fresh=_fresh)
         if outcome is None:
             return Status(service, Phase.REMOVING, message="its use is being ended")
@@ -136,6 +174,10 @@ class Ending:
             return _Stays(record.stack, f"its use has ended; it belongs to {whose}")
         left = [item for stack in stacks for item in self._remaining(replace(named, stack=stack))]
         return _Unrecorded(tuple(left))
+
+
+def _key(namespace: str, service: str, user: User) -> tuple[str, ...]:
+    return ("end", namespace, service, user.of_execution)
 
 
 def _fresh(value: object) -> float:

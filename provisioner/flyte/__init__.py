@@ -12,6 +12,7 @@ from provisioner.flyte.cleaning import CleanupConnector
 from provisioner.flyte.cleanup import CleanupTask, attach, release
 from provisioner.flyte.config import DataServiceConfig
 from provisioner.flyte.connector import DataServiceConnector
+from provisioner.flyte.scope import EndServicesTask, data_service, scoped_workflow
 from provisioner.flyte.sensor import CleanupSensor
 from provisioner.flyte.service import DataService
 from provisioner.flyte.task import DataServiceTask
@@ -34,6 +35,7 @@ __all__ = [
     "DataServiceConfig",
     "DataServiceConnector",
     "DataServiceTask",
+    "EndServicesTask",
     "Endpoint",
     "EnvFrom",
     "ExecAction",
@@ -44,7 +46,9 @@ __all__ = [
     "TCPSocketAction",
     "Toleration",
     "attach",
+    "data_service",
     "release",
+    "scoped_workflow",
 ]
 
 # Where the community plugin is installed beside us, this one serves the task type.

@@ -22,6 +22,7 @@ from provisioner.errors import PermanentError, Problem, SpecError, TransientErro
 from provisioner.flyte import answer, execution, jobs
 from provisioner.flyte.answer import Answer
 from provisioner.flyte.asked import rejected
+from provisioner.flyte.inputs import value_of
 from provisioner.flyte.meta import Cleanup, DataServiceMeta, Rejected, Unreadable
 from provisioner.flyte.runtime import RUNTIME, Runtime
 from provisioner.spec.load import is_service_name
@@ -29,6 +30,8 @@ from provisioner.spec.load import is_service_name
 log = structlog.get_logger(__name__)
 
 CLEANUP_TYPE = "dataservicecleanup"
+# Instead of a service's name: all that the execution has made.
+EVERY = "*"
 RELEASE_NAME, JOB_NAME, WANTED = "release_name", "job_name", "cleanup_data_service"
 _PHASES = {
     Phase.GONE: TaskExecution.SUCCEEDED,
@@ -117,7 +120,10 @@ class CleanupConnector(AsyncConnectorBase):  # type: ignore[misc]
         waiting = self._waiting(content)
         if waiting:
             return Status("", Phase.QUEUED, reason="WaitingForJob", message=waiting)
-        return self._runtime.control().ending.end(content.namespace, content.service, content.user)
+        ending = self._runtime.control().ending
+        if content.service == EVERY:
+            return ending.end_all(content.namespace, content.user)
+        return ending.end(content.namespace, content.service, content.user)
 
     def _waiting(self, content: Cleanup) -> str:
         """Why it has not begun, or ""."""
@@ -147,8 +153,9 @@ def _asked(template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExec
     if namespace != own:
         accepted = f"the namespace of the execution, {own}; it need not be named"
         raise SpecError([Problem("namespace", namespace[:80], accepted)], source=source)
-    wanted = literals.get(WANTED)
-    if wanted is not None and wanted.scalar.primitive.boolean is False:
+    if custom.get("all") is True:
+        return Cleanup(namespace, EVERY, user)
+    if _plain(literals, WANTED) is False:
         return Cleanup(namespace, "", user)
     service = _text(literals, RELEASE_NAME)
     if not is_service_name(service):
@@ -159,10 +166,16 @@ def _asked(template: TaskTemplate, inputs: LiteralMap | None, metadata: TaskExec
 
 
 def _text(literals: dict[str, Any], name: str) -> str:
-    literal = literals.get(name)
-    scalar = literal.scalar if literal is not None else None
-    primitive = scalar.primitive if scalar is not None else None
-    return (primitive.string_value if primitive is not None else None) or ""
+    value = _plain(literals, name)
+    return value if isinstance(value, str) else ""
+
+
+def _plain(literals: dict[str, Any], name: str) -> Any:
+    # `graph.name` in a workflow arrives as a part of a structure, and not as a text.
+    try:
+        return value_of(literals[name])
+    except (KeyError, ValueError):
+        return None
 
 
 def _answer(content: Cleanup, status: Status) -> Answer:

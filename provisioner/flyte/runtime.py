@@ -57,6 +57,9 @@ class Ending(Protocol):
     def end(self, namespace: str, service: str, user: User) -> Status:
         """End the use of a service by a whole execution."""
 
+    def end_all(self, namespace: str, user: User) -> Status:
+        """End every service that an execution has made."""
+
 
 class Control(Protocol):
     """What the Flyte side needs of `provisioner.control.Controller`."""

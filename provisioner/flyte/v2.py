@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,14 +29,15 @@ from flyte.connectors import AsyncConnector, AsyncConnectorExecutorMixin, Connec
 from flyte.extend import TaskTemplate
 from flyte.models import NativeInterface, SerializationContext
 from flyteidl.core import tasks_pb2
+from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl2.core import execution_pb2
+from flytekit.extend.backend.base_connector import AsyncConnectorBase
 from flytekit.models import literals
 from flytekit.models.task import TaskTemplate as Template
 
-from provisioner.control.request import ServiceRequest
-from provisioner.control.status import Phase, Status
+from provisioner.flyte import cleaning
+from provisioner.flyte import connector as flyte1
 from provisioner.flyte import inputs as task_inputs
-from provisioner.flyte.connector import DataServiceConnector as Connector
 from provisioner.flyte.meta import DataServiceMeta, Wanted
 from provisioner.flyte.runtime import RUNTIME, Runtime
 from provisioner.flyte.service import DataService
@@ -49,23 +51,18 @@ T = TypeVar("T")
 _CALL_THREADS = 16
 
 
-class DataServiceConnector(AsyncConnector[Any]):
-    """Provides data services to Flyte 2 tasks of type `dataservicetask`.
+class _Connector(AsyncConnector[Any]):
+    """Answers with a connector of Flyte 1, in threads of its own.
 
     Args:
-        runtime: Gives the control; this process's own by default.
-        clock: The time in seconds since the epoch.
+        connector: The other.
     """
 
-    name = Connector.name
-    task_type_name = TASK_TYPE
     task_type_version = 0
     metadata_type = DataServiceMeta
 
-    def __init__(self, runtime: Runtime = RUNTIME, clock: Callable[[], float] = time.time) -> None:
-        self._runtime = runtime
-        self._clock = clock
-        self._connector = Connector(runtime, clock)
+    def __init__(self, connector: AsyncConnectorBase) -> None:
+        self._connector = connector
         self._pool = ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="flyte2")
 
     async def create(
@@ -76,12 +73,12 @@ class DataServiceConnector(AsyncConnector[Any]):
         task_execution_metadata: Any = None,
         **_: Any,
     ) -> DataServiceMeta:
-        """Ask for the service of one action; the same request again gives the same service.
+        """Ask for what one action wants; the same request again asks for the same.
 
         Args:
             task_template: Its `custom` says what is wanted.
             output_prefix: Not used.
-            inputs: As Python values; put in where the specification names them.
+            inputs: As Python values.
             task_execution_metadata: Whose it is; None in a local run.
 
         Returns:
@@ -93,14 +90,14 @@ class DataServiceConnector(AsyncConnector[Any]):
         # Both generations write a template alike; each has Python classes of its own.
         template = Template.from_flyte_idl(tasks_pb2.TaskTemplate.FromString(task_template.SerializeToString()))
         values = literals.LiteralMap({name: literal(value) for name, value in (inputs or {}).items()})
-        return await self._call(
-            lambda: self._connector.create(
-                template, output_prefix, values, task_execution_metadata=task_execution_metadata
-            )
+        metadata = {"task_execution_metadata": task_execution_metadata}
+        meta: DataServiceMeta = await self._call(
+            lambda: self._connector.create(template, output_prefix, values, **metadata)
         )
+        return meta
 
     async def get(self, resource_meta: DataServiceMeta, **_: Any) -> Resource:
-        """How the service is.
+        """How it is.
 
         Args:
             resource_meta: What `create` returned.
@@ -110,30 +107,61 @@ class DataServiceConnector(AsyncConnector[Any]):
         return Resource(found.phase, found.message, links, found.outputs, found.custom_info)
 
     async def delete(self, resource_meta: DataServiceMeta, **_: Any) -> None:
-        """Remove the service, unless the task that made it had succeeded.
+        """End it.
 
         Args:
             resource_meta: What `create` returned.
 
         Raises:
-            ProvisionerError: It cannot be removed now; Flyte calls again.
+            ProvisionerError: It cannot be ended now; Flyte calls again.
         """
         await self._call(lambda: self._delete(resource_meta))
 
     def _delete(self, meta: DataServiceMeta) -> None:
-        content = meta.content
-        if isinstance(content, Wanted):
-            status = self._runtime.control().observe(content.request)
-            if had_succeeded(content.request, status, self._clock()):
-                log.info("service kept: its task had succeeded", stack_name=status.stack)
-                return
         self._connector.delete(meta)
 
     async def _call(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
 
-def had_succeeded(request: ServiceRequest, status: Status, now: float) -> bool:
+class DataServiceConnector(_Connector):
+    """Provides data services to Flyte 2 tasks of type `dataservicetask`.
+
+    Args:
+        runtime: Gives the control; this process's own by default.
+        clock: The time in seconds since the epoch.
+    """
+
+    name = flyte1.DataServiceConnector.name
+    task_type_name = TASK_TYPE
+
+    def __init__(self, runtime: Runtime = RUNTIME, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(flyte1.DataServiceConnector(runtime, clock))
+        self._clock = clock
+
+    def _delete(self, meta: DataServiceMeta) -> None:
+        deadline = meta.content.request.deadline if isinstance(meta.content, Wanted) else None
+        if had_succeeded(self._connector.get(meta).phase, deadline, self._clock()):
+            log.info("service kept: its task had succeeded", meta=type(meta.content).__name__)
+            return
+        super()._delete(meta)
+
+
+class CleanupConnector(_Connector):
+    """Ends uses of data services for Flyte 2 tasks of type `dataservicecleanup`.
+
+    Args:
+        runtime: Gives the control; this process's own by default.
+    """
+
+    name = cleaning.CleanupConnector.name
+    task_type_name = cleaning.CLEANUP_TYPE
+
+    def __init__(self, runtime: Runtime = RUNTIME) -> None:
+        super().__init__(cleaning.CleanupConnector(runtime))
+
+
+def had_succeeded(phase: int, deadline: float | None, now: float) -> bool:
     """Whether a service's task had succeeded before its deletion was asked for.
 
     A service that is not ready may have been: a replica is being replaced. It
@@ -141,13 +169,14 @@ def had_succeeded(request: ServiceRequest, status: Status, now: float) -> bool:
     been ready fails and is removed.
 
     Args:
-        request: The service.
-        status: How it is.
+        phase: What GetTask would answer now.
+        deadline: The start deadline, in seconds since the epoch; None for a
+            service that somebody else made.
         now: Seconds since the epoch.
     """
-    if status.phase in (Phase.FAILED, Phase.REMOVING, Phase.GONE):
+    if phase == TaskExecution.FAILED:
         return False
-    return status.phase is Phase.READY or now > request.deadline
+    return phase == TaskExecution.SUCCEEDED or (deadline is not None and now > deadline)
 
 
 def literal(value: Any) -> literals.Literal:
@@ -220,7 +249,9 @@ class DataServiceTask(AsyncConnectorExecutorMixin, TaskTemplate):  # type: ignor
     ) -> None:
         self._custom = task_config.custom() if task_config else {}
         task_inputs.check(self._custom, tuple(inputs or ()), source=f"task_config of {name}")
-        interface = NativeInterface({key: (kind, None) for key, kind in (inputs or {}).items()}, dict(self.OUTPUTS))
+        interface = NativeInterface(
+            {key: (kind, inspect.Parameter.empty) for key, kind in (inputs or {}).items()}, dict(self.OUTPUTS)
+        )
         super().__init__(name=name, interface=interface, task_type=TASK_TYPE, image=None, **kwargs)
 
     def custom_config(self, sctx: SerializationContext) -> dict[str, Any]:  # noqa: ARG002 - Flyte's signature
@@ -228,4 +259,22 @@ class DataServiceTask(AsyncConnectorExecutorMixin, TaskTemplate):  # type: ignor
         return self._custom
 
 
+class CleanupTask(AsyncConnectorExecutorMixin, TaskTemplate):  # type: ignore[type-arg]
+    """Ends a run's use of a data service, given its name; returns once that is verified.
+
+    Args:
+        name: Name of the task.
+        kwargs: Flyte's own.
+
+    Example:
+        >>> end = CleanupTask("end-graph-store")  # doctest: +SKIP
+        >>> await end(release_name=graph.name)  # doctest: +SKIP
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        interface = NativeInterface({cleaning.RELEASE_NAME: (str, inspect.Parameter.empty)}, {})
+        super().__init__(name=name, interface=interface, task_type=cleaning.CLEANUP_TYPE, image=None, **kwargs)
+
+
 ConnectorRegistry.register(DataServiceConnector(), override=True)
+ConnectorRegistry.register(CleanupConnector(), override=True)

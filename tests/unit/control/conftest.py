@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -77,6 +77,8 @@ class Harness:
         self.recorded: dict[str, ServiceRequest] = {}
         self.usage = FakeUsage()
         self.left: list[str] = []
+        self.made: list[str] = []
+        self.looked: Mapping[str, str] = {}
         self.workers = Workers(2, self.run, KeyedQueue(Backoff(first=0.01, cap=0.02)))
         self.controller = Controller(
             self.cache,
@@ -86,9 +88,14 @@ class Harness:
             ReplicaLogs(None, self.cache.snapshot),
             self.usage,
             lambda identity: list(self.left),
+            self.find_made,
             settings or Settings(),
             clock=lambda: self.now,
         )
+
+    def find_made(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        self.looked = labels
+        return self.made
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
         self.runs.append(operation.intent.kind)

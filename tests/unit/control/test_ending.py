@@ -129,3 +129,25 @@ def test_the_refusal_does_not_tell_whose_it_is() -> None:
     error = not_yours("n", "graph", STRANGER)
     assert isinstance(error, RefusedError)
     assert "'other'" in error.message
+
+
+def test_all_services_of_an_execution_end(harness, show, make_request) -> None:
+    first = show(owner="alice")
+    harness.made = [first.identity.service]
+
+    def ended() -> Status:
+        deadline = time.monotonic() + 20
+        while not (status := harness.controller.ending.end_all("n", ALICE)).final:
+            assert time.monotonic() < deadline, f"still {status}"
+            time.sleep(0.005)
+        return status
+
+    assert ended().phase is Phase.GONE
+    assert harness.runs == [Kind.REMOVE]
+    assert harness.looked == {
+        "data-service-provisioner/owner": "alice",
+        "data-service-provisioner/project": "p",
+        "data-service-provisioner/domain": "d",
+    }
+    harness.made = []
+    assert ended().message == "it has no service"

@@ -102,6 +102,10 @@ class FakeControl:
             raise self.error
         return Status(service, **self.answer)
 
+    def end_all(self, namespace: str, user: User) -> Status:
+        self.calls.append(("end_all", f"{namespace} {user.holder}"))
+        return Status("", **self.answer)
+
     @property
     def sharing(self) -> FakeControl:
         return self

@@ -10,12 +10,12 @@ from flytekit import workflow
 from flytekit.core.type_engine import TypeEngine
 from flytekit.exceptions.user import FlyteUserException
 from flytekit.extend.backend.base_connector import ConnectorRegistry
-from flytekit.models.literals import LiteralMap
+from flytekit.models.literals import Binary, Literal, LiteralMap, Scalar
 from flytekit.models.types import LiteralType, SimpleType
 
 from provisioner.control.status import Phase
 from provisioner.errors import SpecError, TransientError
-from provisioner.flyte import CleanupSensor, CleanupTask, attach, community, release
+from provisioner.flyte import CleanupSensor, CleanupTask, EndServicesTask, attach, community, release
 from provisioner.flyte.cleaning import CleanupConnector
 from provisioner.flyte.meta import Cleanup, DataServiceMeta, Rejected
 from provisioner.identity import User
@@ -193,3 +193,25 @@ def test_the_tasks_fit_together_in_a_workflow() -> None:
 
     assert [node.flyte_entity.name for node in flow.nodes] == ["attach-features", "release-data-service"]
     assert flow.nodes[1].upstream_nodes == [flow.nodes[0]]
+
+
+def test_a_name_that_is_a_part_of_a_structure_is_read(cleaner, serialized, execution) -> None:
+    # What propeller makes of `graph.name` in a workflow.
+    part = Literal(scalar=Scalar(binary=Binary(value=b"\xa5graph", tag="msgpack")))
+    template = serialized(CleanupTask(name="t"))
+    meta = cleaner.create(
+        template, inputs=LiteralMap({"release_name": part}), task_execution_metadata=execution(node="n3")
+    )
+    assert isinstance(meta.content, Cleanup)
+    assert meta.content.service == "graph"
+
+
+def test_the_end_of_all_services_needs_no_name(cleaner, serialized, execution, control) -> None:
+    control.answer = {"phase": Phase.REMOVING, "message": "graph: going"}
+    template = serialized(EndServicesTask("t", {"steps": int}))
+    meta = cleaner.create(template, inputs=LiteralMap({}), task_execution_metadata=execution(node="fn0"))
+    meta = DataServiceMeta.decode(meta.encode())
+    assert cleaner.get(meta).phase == TaskExecution.RUNNING
+    assert control.calls == [("end_all", "p-d p:d:exec1:fn0")]
+    control.answer = {"phase": Phase.GONE, "message": "graph: ended"}
+    assert cleaner.get(meta).phase == TaskExecution.SUCCEEDED

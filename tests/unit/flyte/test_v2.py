@@ -27,8 +27,6 @@ from provisioner.control.status import Phase, Status
 from provisioner.errors import SpecError
 from provisioner.flyte import DataServiceConfig, Port, inputs, v2
 from provisioner.flyte.meta import DataServiceMeta, Rejected, Wanted
-from provisioner.identity import for_name
-from provisioner.spec import DataServiceSpec
 
 CONFIG = {"image": "image", "ports": [Port(name="main", port=9000)]}
 
@@ -140,26 +138,21 @@ def test_the_sdk_finds_the_connector() -> None:
     assert isinstance(ConnectorRegistry.get_connector("dataservicetask"), v2.DataServiceConnector)
 
 
-SPEC = DataServiceSpec(image="image", ports=(Port(name="main", port=1),), start_deadline=600)
-REQUEST = ServiceRequest(for_name("p", "d", namespace="n", name="graph"), SPEC, accepted_at=1000.0)
-
-
 @pytest.mark.parametrize(
-    ("phase", "now", "expected"),
+    ("phase", "deadline", "expected"),
     [
-        (Phase.QUEUED, 1001.0, False),
-        (Phase.APPLYING, 1001.0, False),
-        (Phase.STARTING, 1599.0, False),
-        (Phase.STARTING, 1601.0, True),
-        (Phase.READY, 1001.0, True),
-        (Phase.READY, 9999.0, True),
-        (Phase.FAILED, 9999.0, False),
-        (Phase.REMOVING, 9999.0, False),
-        (Phase.GONE, 9999.0, False),
+        (TaskExecution.QUEUED, 1600.0, False),
+        (TaskExecution.INITIALIZING, 1600.0, False),
+        (TaskExecution.RUNNING, 1600.0, False),
+        (TaskExecution.RUNNING, 999.0, True),
+        (TaskExecution.RUNNING, None, False),
+        (TaskExecution.SUCCEEDED, 1600.0, True),
+        (TaskExecution.SUCCEEDED, None, True),
+        (TaskExecution.FAILED, 999.0, False),
     ],
 )
-def test_what_has_come_up_had_succeeded(phase: Phase, now: float, expected: bool) -> None:
-    assert v2.had_succeeded(REQUEST, Status("graph", phase), now) is expected
+def test_what_has_come_up_had_succeeded(phase: int, deadline: float | None, expected: bool) -> None:
+    assert v2.had_succeeded(phase, deadline, now=1000.0) is expected
 
 
 @pytest.mark.parametrize(("phase", "removed"), [(Phase.STARTING, True), (Phase.READY, False)])
@@ -167,7 +160,7 @@ async def test_deletion_after_success_keeps_the_service(flyte2, control, phase: 
     meta = await flyte2.create(template(), task_execution_metadata=metadata())
     control.answer = {"phase": phase}
     await flyte2.delete(meta)
-    assert (("remove", wanted(meta).stack) in control.calls) is removed
+    assert (("leave", wanted(meta).stack) in control.calls) is removed
 
 
 async def test_a_slow_call_does_not_hold_up_the_others(flyte2, control, monkeypatch) -> None:
@@ -188,3 +181,17 @@ async def test_a_slow_call_does_not_hold_up_the_others(flyte2, control, monkeypa
     assert not waiting.done()
     go_on.set()
     assert (await waiting).phase == TaskExecution.QUEUED
+
+
+async def test_a_run_ends_its_service_by_name(runtime, control) -> None:
+    cleanup = v2.CleanupConnector(runtime)
+    task = v2.CleanupTask("end")
+    flyte.TaskEnvironment.from_task("ends", task)
+    context = SerializationContext(project="p", domain="d", org="o", version="v1", root_dir=Path())
+    made = tasks_pb2.TaskTemplate.FromString(get_proto_task(task, context).SerializeToString())
+    meta = await cleanup.create(made, inputs={"release_name": "graph"}, task_execution_metadata=metadata())
+    control.answer = {"phase": Phase.GONE, "message": "nothing of it is left"}
+    found = await cleanup.get(DataServiceMeta.decode(meta.encode()))
+    assert found.phase == TaskExecution.SUCCEEDED
+    assert control.calls == [("end", "p-d/graph p:d:run1:a1")]
+    await cleanup.delete(meta)
