@@ -185,7 +185,12 @@ def test_delete_after_somebody_deleted_the_objects_ends_well(caller, template, e
 
 
 def test_its_logs_and_metrics_are_the_cluster_s(caller, server, template, execution, left) -> None:
-    speak = ["/bin/busybox", "sh", "-c", "for i in 1 2 3; do echo line $i; done; exec /bin/busybox nc -ll -p 9000"]
+    speak = [
+        "/bin/busybox",
+        "sh",
+        "-c",
+        "for i in 1 2 3; do echo line $i; done; exec /bin/busybox nc -ll -p 9000 -e /bin/busybox true",
+    ]
     meta = caller.create(template(command=speak), execution())
     service = caller.service(meta, PATIENCE)
     category = TaskCategory(name="dataservicetask")
