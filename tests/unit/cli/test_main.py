@@ -155,3 +155,10 @@ def test_wrong_templates_of_links_are_named(monkeypatch: pytest.MonkeyPatch, lin
     done = run("settings")
     assert done.returncode == 2
     assert "PROVISIONER_LOG_LINKS" in done.stderr
+
+
+def test_serving_others_in_plain_text_is_a_choice():
+    done = run("serve", "--port", "0", "--metrics-port", "0")
+    assert done.returncode == 2
+    assert "--plaintext" in done.stderr
+    assert "Traceback" not in done.stderr
