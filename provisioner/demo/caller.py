@@ -68,13 +68,15 @@ class Caller:
         """Close the connection."""
         self._channel.close()
 
-    def create(self, template: tasks_pb2.TaskTemplate, execution: Execution, **inputs: str) -> bytes:
+    def create(
+        self, template: tasks_pb2.TaskTemplate, execution: Execution, **inputs: str | literals_pb2.Literal
+    ) -> bytes:
         """CreateTask.
 
         Args:
             template: The task.
             execution: On whose behalf.
-            inputs: Of the task.
+            inputs: Of the task; a text as such.
 
         Returns:
             The resource meta.
@@ -93,7 +95,7 @@ class Caller:
             namespace=execution.namespace,
         )
         request = CreateTaskRequest(
-            inputs=LiteralMap(literals={name: _text(value) for name, value in inputs.items()}),
+            inputs=LiteralMap(literals={name: _literal(value) for name, value in inputs.items()}),
             template=template,
             output_prefix=f"s3://flyte/{execution.name}/{execution.node}/data/{execution.attempt}",
             task_execution_metadata=metadata,
@@ -181,7 +183,9 @@ def read_service(answer: Resource) -> DataService:
     return value
 
 
-def _text(value: str) -> literals_pb2.Literal:
+def _literal(value: str | literals_pb2.Literal) -> literals_pb2.Literal:
+    if isinstance(value, literals_pb2.Literal):
+        return value
     primitive = literals_pb2.Primitive(string_value=value)
     return literals_pb2.Literal(scalar=literals_pb2.Scalar(primitive=primitive))
 
