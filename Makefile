@@ -27,9 +27,9 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 	@$(BIN)/provisioner demo
 
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
-	@$(BIN)/pytest tests/unit $(addprefix tests/e2e/,path engine flyte registry sandbox toolchain)
+	@$(BIN)/pytest tests/unit $(addprefix tests/e2e/,path engine flyte janitor registry sandbox toolchain)
 
-e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands, faults and janitor
+e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands and the cluster
 	@$(BIN)/pytest tests/e2e
 
 unit: $(READY) ## the tests that need no cluster

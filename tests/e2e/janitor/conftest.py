@@ -9,18 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
+import casting
 import pytest
-import yaml
+from casting import Mould
+from wire import Wire
 
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import CLAIMS, NAMESPACES, SERVICES, STATEFULSETS, Call, Resource
@@ -40,16 +40,20 @@ from provisioner.sealing import Sealer
 from provisioner.settings import Settings
 from provisioner.spec import DataServiceSpec
 
+if TYPE_CHECKING:
+    from provisioner.sandbox import Sandbox
+
 PATIENCE = 120.0
 PROJECT, DOMAIN = "team", "development"
-# Nothing listens there, so no pod of most tests ever starts, and no registry is asked.
-NO_IMAGE = "127.0.0.1:5999/missing:1"
+# No node has this label: the pods of most tests are never placed, and cost no kubelet anything.
+NOWHERE = {"example.com/nowhere": "true"}
 CRDS = Resource("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
 POLICIES = Resource("ValidatingAdmissionPolicy", *_ADMISSION, "validatingadmissionpolicies", namespaced=False)
 BINDINGS = Resource(
     "ValidatingAdmissionPolicyBinding", *_ADMISSION, "validatingadmissionpolicybindings", namespaced=False
 )
+_KINDS = {resource.kind: resource for resource in (SERVICES, STATEFULSETS)}
 _CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -82,8 +86,9 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE)
 class Lab:
     """One namespace with services, and eyes on them."""
 
-    def __init__(self, settings: Settings, variables: dict[str, str], namespace: str) -> None:
+    def __init__(self, settings: Settings, variables: dict[str, str], namespace: str, mould: Mould | None) -> None:
         self.settings = settings
+        self._mould = mould
         self.variables = variables
         self.namespace = namespace
         self.client = ClusterClient(settings)
@@ -105,17 +110,32 @@ class Lab:
     def spec(self, **fields: Any) -> DataServiceSpec:
         """A service that is never too late to be ready, unless a test says otherwise."""
         values = {
-            "image": NO_IMAGE,
+            "image": "127.0.0.1:5999/missing:1",
+            "nodeSelector": NOWHERE,
             "ports": [{"name": "tcp", "port": 9000}],
             "startDeadline": "300d",
             "terminationGracePeriodSeconds": 0,
         }
         return DataServiceSpec.model_validate(values | fields)
 
+    def put(self, name: str, owner: str = "", origin: Origin | None = None, /, **fields: Any) -> Identity:
+        """A service that was applied in full: its objects, and a record that the engine can destroy."""
+        assert self._mould is not None
+        who, spec, origin = self.identity(name, owner), self.spec(**fields), origin or self.origin
+        uids = {
+            kind: self.call("create", _KINDS[kind], body=manifest)["metadata"]["uid"]
+            for kind, manifest in casting.manifests(who, spec, origin).items()
+        }
+        folder = self.backend / ".pulumi/stacks/data-service"
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.backend / ".pulumi/meta.yaml").write_bytes(self._mould.meta)
+        (folder / f"{who.stack}.json").write_text(self._mould.cast(who, spec, origin, uids))
+        return who
+
     def up(self, name: str, owner: str = "", origin: Origin | None = None, /, **fields: Any) -> Identity:
-        """A service that was applied in full."""
-        who = self.identity(name, owner)
-        wanted = program(who, self.spec(**fields), Sealer.of(self.settings), origin or self.origin)
+        """The same by the engine, which takes its time."""
+        who, sealer = self.identity(name, owner), Sealer.of(self.settings)
+        wanted = program(who, sealer.sealed(self.spec(**fields), who.stack), sealer, origin or self.origin)
         self.engine.stack(who.stack).up(wanted)
         return who
 
@@ -304,13 +324,48 @@ def eventually() -> Callable[..., Any]:
     return wait_for
 
 
-@pytest.fixture
-def lab(settings: Settings, environment: Callable[[], dict[str, str]]) -> Iterator[Lab]:
+@contextmanager
+def laboratory(settings: Settings, variables: dict[str, str], mould: Mould | None) -> Iterator[Lab]:
     """A namespace of its own, deleted afterwards."""
-    made = Lab(settings, environment(), f"janitor-{secrets.token_hex(4)}")
+    made = Lab(settings, variables, f"janitor-{secrets.token_hex(4)}", mould)
     made.client.transport.json(Call("create", NAMESPACES), body={"metadata": {"name": made.namespace}})
     yield made
     made.client.transport.json(Call("delete", NAMESPACES, name=made.namespace))
+
+
+@pytest.fixture(scope="session")
+def passphrase_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One passphrase for all, with which every record that is cast can be opened."""
+    return tmp_path_factory.mktemp("janitor") / "passphrase"
+
+
+@pytest.fixture
+def settings(settings: Settings, passphrase_file: Path) -> Settings:
+    """Settings with a backend of their own."""
+    return settings.model_copy(update={"passphrase_file": passphrase_file})
+
+
+@pytest.fixture(scope="session")
+def mould(sandbox: Sandbox, passphrase_file: Path) -> Mould:
+    """A service that the engine made."""
+    settings = Settings(
+        backend=f"file://{passphrase_file.with_name('backend')}",
+        passphrase_file=passphrase_file,
+        kubeconfig=sandbox.kubeconfig,
+        context=sandbox.context,
+    )
+    with laboratory(settings, {}, None) as lab:
+        who = lab.up(f"mould-{secrets.token_hex(4)}")
+        uids = {key.partition("/")[0]: uid for key, uid in lab.uids(who).items()}
+        record = (lab.backend / f".pulumi/stacks/data-service/{who.stack}.json").read_text()
+        return Mould(who, uids, record, (lab.backend / ".pulumi/meta.yaml").read_bytes())
+
+
+@pytest.fixture
+def lab(settings: Settings, environment: Callable[[], dict[str, str]], mould: Mould) -> Iterator[Lab]:
+    """A namespace and a backend of its own, and services in them."""
+    with laboratory(settings, environment(), mould) as made:
+        yield made
 
 
 @pytest.fixture
@@ -347,57 +402,6 @@ def janitor(lab: Lab) -> Iterator[Callable[..., Janitor]]:
     yield make
     for item in made:
         item.close()
-
-
-class Wire:
-    """A TCP proxy in front of the API server that can be cut."""
-
-    def __init__(self, kubeconfig: Path, context: str, folder: Path) -> None:
-        document = yaml.safe_load(kubeconfig.read_text())
-        name = next(item["context"]["cluster"] for item in document["contexts"] if item["name"] == context)
-        cluster = next(item["cluster"] for item in document["clusters"] if item["name"] == name)
-        address = urlsplit(cluster["server"])
-        self._upstream = (address.hostname, address.port)
-        self._pairs: list[socket.socket] = []
-        self._listener: socket.socket | None = None
-        self.port = 0
-        self.mend()
-        cluster["server"] = f"https://127.0.0.1:{self.port}"
-        self.kubeconfig = folder / "through-the-wire"
-        self.kubeconfig.write_text(yaml.safe_dump(document))
-
-    def mend(self) -> None:
-        """Connect it (again), at the same port."""
-        self._listener = socket.create_server(("127.0.0.1", self.port), reuse_port=False)
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def cut(self) -> None:
-        """Refuse connections, and break those that are open."""
-        assert self._listener is not None
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for end in self._pairs:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        self._pairs.clear()
-
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                far = socket.create_connection(self._upstream)
-                self._pairs += [near, far]
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
-
-    @staticmethod
-    def _carry(source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

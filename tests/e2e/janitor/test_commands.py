@@ -38,7 +38,7 @@ AT_ONCE = ("--min-age", "0s", "--grace", "0s", "--notice", "0s")
 def test_the_plan_then_the_removal_then_nothing(lab: Any, flyte: Any, run: Any, tmp_path: Path) -> None:
     for execution in ("ends", "runs"):
         flyte.start(execution)
-    orphan, used = lab.up("orphan", "ends"), lab.up("used", "runs")
+    orphan, used = lab.put("orphan", "ends"), lab.put("used", "runs")
     flyte.end("ends")
 
     code, out, notes = run("--dry-run", *AT_ONCE)
@@ -78,13 +78,16 @@ def test_the_plan_then_the_removal_then_nothing(lab: Any, flyte: Any, run: Any, 
 
 
 def test_refused_usage_and_unreachable_have_their_codes(lab: Any, run: Any, tmp_path: Path) -> None:
-    lab.up("used")
+    lab.put("used")
     code, _, notes = run("--dry-run", PROVISIONER_GC_CLUSTER="another-cluster")
     assert code == Exit.REFUSED
     assert "another-cluster" in notes
     code, _, notes = run("--grace", "later")
     assert code == Exit.USAGE
-    assert "PROVISIONER_GC_GRACE" in notes
+    assert "--grace=later: a duration" in notes
+    code, _, notes = run(PROVISIONER_GC_NOTICES="1h")
+    assert code == Exit.USAGE
+    assert "do you mean PROVISIONER_GC_NOTICE?" in notes
     nowhere = tmp_path / "nowhere"
     assert lab.settings.kubeconfig is not None
     server = lab.client.transport.host
@@ -96,7 +99,7 @@ def test_refused_usage_and_unreachable_have_their_codes(lab: Any, run: Any, tmp_
 
 
 def test_forget_drops_the_record_alone(lab: Any, run: Any) -> None:
-    who = lab.up("lost")
+    who = lab.put("lost")
     before = lab.uids(who)
     code, _, notes = run("forget", who.stack, "--yes")
     assert code == Exit.DONE

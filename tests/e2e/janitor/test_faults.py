@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from provisioner.cli.output import Exit
 from provisioner.cluster.leases import LEASES, parse_lease
 from provisioner.errors import TransientError
 from provisioner.janitor.outcome import Completion, Result
@@ -22,12 +26,11 @@ NO_WAIT = {"PROVISIONER_GC_NOTICE": "0s", "PROVISIONER_GC_GRACE": "0s", "PROVISI
 
 @pytest.fixture
 def orphans(lab: Any, flyte: Any) -> list[Any]:
-    """Three services whose owner has ended, and one that is in use."""
+    """Two services whose owner has ended, and one that is in use."""
     flyte.start("ends")
     flyte.start("runs")
-    with ThreadPoolExecutor(2) as makers:
-        made = list(makers.map(lambda number: lab.up(f"orphan-{number}", "ends"), range(3)))
-    lab.up("used", "runs")
+    made = [lab.put(f"orphan-{number}", "ends") for number in range(2)]
+    lab.put("used", "runs")
     flyte.end("ends")
     return made
 
@@ -43,7 +46,7 @@ def test_killed_in_the_middle_leaves_nothing_that_the_next_one_cannot_finish(
 ) -> None:
     before = used()
     process = subprocess.Popen(
-        [sys.executable, "-m", "provisioner", "gc", "--namespace", lab.namespace, "--max-share", "100%"],
+        [sys.executable, "-m", "provisioner", "gc", "--namespace", lab.namespace],
         env={**os.environ, **lab.variables, **NO_WAIT},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -73,7 +76,7 @@ def test_nothing_is_done_while_the_api_server_is_away(
     # It goes away after the plan was made: each removal fails, is noted, and waits before it is tried again.
     wire.mend()
     inventory, plan = one.gatherer.everything()
-    assert len(plan.removals) == 3
+    assert len(plan.removals) == 2
     wire.cut()
     outcomes = one.carry_out(plan, inventory)
     assert {outcome.result for outcome in outcomes} == {Result.FAILED}
@@ -93,7 +96,7 @@ def test_a_removal_that_keeps_failing_asks_for_a_person_and_can_be_forgotten(
     lab: Any, flyte: Any, janitor: Any
 ) -> None:
     flyte.start("ends")
-    who = lab.up("stuck", "ends")
+    who = lab.put("stuck", "ends")
     flyte.end("ends")
     own = {**AT_ONCE, "min_age": "0s", "stalled_after": 2, "retry_first": "10m", "retry_cap": "10m"}
     with lab.undeletable(who):
@@ -141,60 +144,99 @@ def test_two_at_once_remove_each_orphan_and_neither_fails(
     assert janitor(hours=2, **AT_ONCE).sweep().completion is Completion.COMPLETE
 
 
-_REPLICA = """
-import os, sys, threading
-from provisioner.janitor.janitor import Janitor
-from provisioner.janitor.settings import JanitorSettings
-from provisioner.settings import Settings
-Janitor(Settings(), JanitorSettings()).run_forever(3600.0, threading.Event())
-"""
+class Replica:
+    """`provisioner serve` with a janitor, as one of several replicas."""
+
+    def __init__(self, lab: Any, folder: Path, name: str) -> None:
+        self._ready, self._log = folder / f"{name}.json", folder / f"{name}.log"
+        words = ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--ready-file", str(self._ready)]
+        variables = {
+            "PROVISIONER_GC_NAMESPACES": lab.namespace,
+            "PROVISIONER_GC_LEASE_NAMESPACE": lab.namespace,
+            "PROVISIONER_GC_LEASE_SECONDS": "5",
+            "PROVISIONER_LOG_FORMAT": "json",
+        }
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "provisioner", "serve", "--gc-interval", "3600", *words],
+                env={**os.environ, **lab.variables, **NO_WAIT, **variables},
+                stdout=log,
+                stderr=log,
+            )
+
+    def leads(self, holder: str) -> bool:
+        return f"_{self.process.pid}_" in holder
+
+    def metric(self, name: str) -> float | None:
+        """A metric; None while it serves none."""
+        assert self.process.poll() is None, self._log.read_text()
+        if not self._ready.exists():
+            return None
+        port = json.loads(self._ready.read_text())["metrics_port"]
+        lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), None)
 
 
-def test_another_replica_takes_over_from_one_that_dies_while_it_leads(
-    lab: Any, flyte: Any, janitor: Any, eventually: Any
+@pytest.fixture
+def replicas(lab: Any, tmp_path: Path) -> Iterator[list[Replica]]:
+    made = [Replica(lab, tmp_path, name) for name in ("a", "b")]
+    yield made
+    for item in made:
+        item.process.kill()
+        item.process.wait()
+
+
+SWEEPS = 'provisioner_gc_sweeps_total{result="complete"}'
+
+
+def test_one_of_two_servers_is_the_janitor_and_the_other_takes_over_when_it_dies(
+    lab: Any, flyte: Any, replicas: list[Replica], eventually: Any
 ) -> None:
-    variables = {
-        **os.environ,
-        **lab.variables,
-        **NO_WAIT,
-        "PROVISIONER_GC_NAMESPACES": lab.namespace,
-        "PROVISIONER_GC_LEASE_NAMESPACE": lab.namespace,
-        "PROVISIONER_GC_LEASE_SECONDS": "3",
-        "PROVISIONER_GC_MAX_SHARE": "100%",
-    }
-
     def holder() -> str:
         found = [parse_lease(item) for item in lab.call("list", LEASES)["items"]]
         return next((lease.holder for lease in found if lease.name == "data-service-janitor"), "")
 
-    replicas = [
-        subprocess.Popen([sys.executable, "-c", _REPLICA], env=variables, stderr=subprocess.DEVNULL) for _ in "ab"
-    ]
-    try:
-        first = eventually(holder, "one is elected")
-        (leader,) = [item for item in replicas if f"_{item.pid}_" in first]
-        (other,) = [item for item in replicas if item is not leader]
-        flyte.start("ends")
-        who = lab.up("orphan", "ends")
-        flyte.end("ends")
-        leader.kill()
-        eventually(lambda: f"_{other.pid}_" in holder(), "the other one takes over")
-        # Each sweeps as soon as it is elected, and this orphan came after the first one's sweep.
-        eventually(lambda: lab.gone(who), "it sweeps")
-    finally:
-        for item in replicas:
-            item.kill()
-            item.wait()
+    eventually(lambda: all(item.metric("provisioner_gc_leader") is not None for item in replicas), "both serve")
+    (leader,) = eventually(lambda: [item for item in replicas if item.leads(holder())], "one is elected")
+    (other,) = [item for item in replicas if item is not leader]
+    eventually(lambda: leader.metric(SWEEPS) == 1, "it sweeps")
+    assert leader.metric("provisioner_gc_leader") == 1
+    assert other.metric("provisioner_gc_leader") == 0
+    assert other.metric(SWEEPS) is None
+
+    flyte.start("ends")
+    who = lab.put("orphan", "ends")
+    flyte.end("ends")
+    leader.process.kill()
+    eventually(lambda: other.leads(holder()), "the other one takes over")
+    # Each sweeps as soon as it is elected, and this orphan came after the first one's sweep.
+    eventually(lambda: lab.gone(who), "it sweeps")
+    eventually(lambda: other.metric(SWEEPS) == 1, "its sweep is complete")
+    assert other.metric("provisioner_gc_leader") == 1
+
+    # Whoever ends in good order makes nobody wait.
+    other.process.terminate()
+    assert other.process.wait(60) == 0
+    assert holder() == ""
 
 
-def test_a_replica_that_is_told_to_stop_gives_its_lease_back(lab: Any, janitor: Any, eventually: Any) -> None:
-    stop = threading.Event()
-    one = janitor(lease_namespace=lab.namespace, lease_seconds=600)
-    running = threading.Thread(target=one.run_forever, args=(3600.0, stop))
-    running.start()
-    eventually(lambda: lab.call("list", LEASES)["items"], "it is elected")
-    stop.set()
-    running.join(60)
-    assert not running.is_alive()
-    (lease,) = [parse_lease(item) for item in lab.call("list", LEASES)["items"]]
-    assert lease.holder == ""
+def test_told_to_end_it_ends_in_good_order_and_says_what_is_left(
+    lab: Any, orphans: list[Any], used: Any, janitor: Any, eventually: Any
+) -> None:
+    before = used()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "provisioner", "gc", "-n", lab.namespace, "--parallel", "1", "-o", "json"],
+        env={**os.environ, **lab.variables, **NO_WAIT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    eventually(lambda: any(lab.locks(who) for who in orphans), "a removal is under way")
+    process.terminate()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.NOT_READY
+    results = [item["result"] for item in json.loads(out)["decisions"] if item["verdict"] == "Remove"]
+    assert "stopped" in results
+    assert not any(lab.locks(who) for who in orphans)
+    assert janitor(hours=1, **AT_ONCE).sweep().completion is Completion.COMPLETE
+    assert all(lab.gone(who) for who in orphans)
+    assert used() == before

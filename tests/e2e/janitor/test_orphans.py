@@ -28,30 +28,30 @@ class Fleet:
 
 
 def make_fleet(lab: Any, flyte: Any) -> Fleet:
-    """All of them, four at a time."""
+    """All of them, four at a time; some by the engine from beginning to end, the others cast from what it made."""
     for execution in ("runs", "ends", "vanishes", "half-runs", "half-ends"):
         flyte.start(execution)
     fleet = Fleet()
     used: dict[str, Callable[[str], Identity]] = {
         "used-by-execution": lambda name: lab.up(name, "runs"),
-        "used-by-user": lambda name: lab.up(name),
-        "used-by-nobody": lambda name: lab.up(name),
-        "kept": lambda name: lab.up(name, "ends"),
-        "retained": lambda name: lab.up(name, "ends", deletionPolicy="Retain"),
-        "lives-on": lambda name: lab.up(name, ttl="10d"),
+        "used-by-user": lambda name: lab.put(name),
+        "used-by-nobody": lambda name: lab.put(name),
+        "kept": lambda name: lab.put(name, "ends"),
+        "retained": lambda name: lab.put(name, "ends", deletionPolicy="Retain"),
+        "lives-on": lambda name: lab.put(name, ttl="10d"),
     }
     orphans: dict[str, Callable[[str], Identity]] = {
         "owner-ended": lambda name: lab.up(name, "ends"),
-        "owner-vanished": lambda name: lab.up(name, "vanishes"),
-        "lease-expired": lambda name: lab.up(name),
-        "ttl-over": lambda name: lab.up(name, ttl="30m"),
-        "record-gone": lambda name: lab.up(name),
-        "objects-gone": lambda name: lab.up(name),
+        "owner-vanished": lambda name: lab.put(name, "vanishes"),
+        "lease-expired": lambda name: lab.put(name),
+        "ttl-over": lambda name: lab.put(name, ttl="30m"),
+        "record-gone": lambda name: lab.put(name),
+        "objects-gone": lambda name: lab.put(name),
         "empty": lambda name: lab.interrupted("init", name),
         "half-made": lambda name: lab.interrupted("create", name, "half-runs", startDeadline="20m"),
         "half-made-ended": lambda name: lab.interrupted("create", name, "half-ends"),
-        "half-gone": lambda name: lab.up(name, "runs"),
-        "killed-while-going": lambda name: lab.up(name),
+        "half-gone": lambda name: lab.put(name, "runs"),
+        "killed-while-going": lambda name: lab.put(name),
     }
     with ThreadPoolExecutor(4) as makers:
         being_made = {name: makers.submit(make, name) for name, make in (used | orphans).items()}
@@ -86,7 +86,6 @@ def verdicts(report: Report) -> dict[str, tuple[str, str]]:
     }
 
 
-@pytest.mark.timeout(900)
 def test_two_sweeps_remove_every_orphan_and_nothing_else(lab: Any, flyte: Any, janitor: Callable[..., Janitor]) -> None:
     fleet = make_fleet(lab, flyte)
     before = {name: lab.uids(who) for name, who in fleet.used.items()}
@@ -155,7 +154,7 @@ def test_two_sweeps_remove_every_orphan_and_nothing_else(lab: Any, flyte: Any, j
 def test_a_sweep_reads_no_checkpoint_of_a_service_in_use(lab: Any, flyte: Any, janitor: Callable[..., Janitor]) -> None:
     flyte.start("runs")
     for name in ("a", "b"):
-        lab.up(name, "runs")
+        lab.put(name, "runs")
     report = janitor(hours=1).sweep(dry_run=True)
     assert report.checkpoints_read == 0
     assert len(verdicts(report)) == 2
@@ -166,8 +165,8 @@ def test_claims_outlive_their_service_for_their_retention_and_no_longer(
 ) -> None:
     flyte.start("ends")
     volumes = [{"name": "data", "mountPath": "/data", "claim": {"size": "1Mi"}}]
-    keeps = lab.up("keeps", "ends", volumes=volumes, volumeRetention={"whenDeleted": "Retain"})
-    drops = lab.up("drops", "ends", volumes=volumes)
+    keeps = lab.put("keeps", "ends", volumes=volumes, volumeRetention={"whenDeleted": "Retain"})
+    drops = lab.put("drops", "ends", volumes=volumes)
     flyte.end("ends")
     own = {"volume_retention": "1d", "notice": "0s", "grace": "0s"}
     assert janitor(hours=1, **own).sweep().completion is Completion.COMPLETE
@@ -187,13 +186,14 @@ def test_claims_outlive_their_service_for_their_retention_and_no_longer(
 def test_never_ready_goes_and_once_ready_stays(
     lab: Any, janitor: Callable[..., Janitor], eventually: Callable[..., Any]
 ) -> None:
-    never = lab.up("never", startDeadline="20m")
+    never = lab.put("never", startDeadline="20m")
     # Ready for some seconds, and then not any more.
-    once = lab.up(
+    once = lab.put(
         "once",
         startDeadline="20m",
         image="localhost/busybox:sandbox",
-        command=["sh", "-c", "sleep 10; touch /tmp/broken; sleep 1000"],
+        nodeSelector={},
+        command=["sh", "-c", "sleep 7; touch /tmp/broken; sleep 1000"],
         readinessProbe={"exec": {"command": ["sh", "-c", "! test -f /tmp/broken"]}, "periodSeconds": 1},
     )
     eventually(lambda: lab.ready(once) == 1, "it is ready")
@@ -205,7 +205,7 @@ def test_never_ready_goes_and_once_ready_stays(
 def test_notice_is_taken_back_when_the_owner_turns_out_to_live(
     lab: Any, flyte: Any, janitor: Callable[..., Janitor]
 ) -> None:
-    who = lab.up("back", "comes-back")
+    who = lab.put("back", "comes-back")
     assert janitor(hours=1).sweep().completion is Completion.COMPLETE
     assert lab.notice(who)
     flyte.start("comes-back")

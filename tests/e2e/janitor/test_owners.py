@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from flyteadmin import FAILED, RUNNING, Admin, serving
 
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import Resource
 from provisioner.janitor.facts import Alive, Ended, Owner, Unknown
+from provisioner.janitor.outcome import Completion
 from provisioner.janitor.owners_flyteworkflow import WORKFLOWS, FlyteWorkflows
 from provisioner.janitor.owners_object import OwnerObjects
 
@@ -62,6 +64,50 @@ class TestFlyteWorkflows:
         assert isinstance(FlyteWorkflows(cut).ask([owner("runs")])[owner("runs")], Unknown)
 
 
+def looked_at(report: Any) -> tuple[str, str]:
+    (decision,) = report.plan.decisions
+    return decision.verdict.value, decision.reason
+
+
+def test_flyteadmin_is_asked_as_flytekit_is_configured_and_its_silence_keeps(
+    lab: Any, janitor: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    who = lab.put("store", "trains")
+    own = {"owners": "flyteadmin", "notice": "0s", "grace": "30m", "failure_retention": "2h"}
+    admin = Admin()
+    with serving(admin):
+        monkeypatch.setenv("FLYTE_PLATFORM_URL", admin.address)
+        monkeypatch.setenv("FLYTE_PLATFORM_INSECURE", "true")
+        # One that it does not know may be known to another Flyte.
+        unheard_of = janitor(hours=1, **own).sweep()
+        assert looked_at(unheard_of) == ("Keep", "OwnerUnknown")
+        assert unheard_of.completion is Completion.POSTPONED
+        admin.phases["trains"] = RUNNING
+        assert looked_at(janitor(hours=1, **own).sweep()) == ("Keep", "InUse")
+        assert set(admin.asked) == {"team:development:trains"}
+        admin.phases["trains"] = FAILED
+        assert looked_at(janitor(hours=1, **own).sweep()) == ("Notice", "OwnerEnded")
+    away = janitor(hours=3, **own).sweep()
+    assert looked_at(away) == ("Keep", "OwnerUnknown")
+    assert away.completion is Completion.POSTPONED
+    assert lab.recorded(who)
+    with serving(admin, int(admin.address.rpartition(":")[2])):
+        # gRPC waits for some time before it tries an address again.
+        eventually(lambda: janitor(hours=3, **own).sweep().completion is Completion.COMPLETE, "it is asked again")
+    assert lab.gone(who)
+
+
+def test_where_nobody_is_asked_the_ttl_alone_counts(lab: Any, flyte: Any, janitor: Any) -> None:
+    flyte.start("ends")
+    stays, goes = lab.put("stays", "ends"), lab.put("goes", "ends", ttl="30m")
+    flyte.end("ends")
+    report = janitor(hours=1, owners="none", notice="0s").sweep(dry_run=True)
+    assert {item.stack: (item.verdict.value, item.reason) for item in report.plan.decisions} == {
+        stays.stack: ("Keep", "OwnerNotAsked"),
+        goes.stack: ("Remove", "TtlExpired"),
+    }
+
+
 class TestOwnerObjects:
     def job(self, lab: Any, name: str, condition: str) -> str:
         pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "127.0.0.1:5999/missing:1"}]}
@@ -97,7 +143,7 @@ class TestOwnerObjects:
         assert failed.at is not None
 
     def test_keep_and_end_a_service(self, lab: Any, janitor: Any) -> None:
-        who = lab.up("store")
+        who = lab.put("store")
         lab.call("create", CONFIG_MAPS, body={"metadata": {"name": "owner"}})
         lab.annotate(who, owner_object=f"configmaps.v1./{lab.namespace}/owner")
         own = {"notice": "0s", "grace": "0s"}

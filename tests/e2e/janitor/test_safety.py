@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.cluster.api import PODS, STATEFULSETS
+from provisioner.cluster.api import PODS, SERVICES, STATEFULSETS
 from provisioner.identity import Origin
 from provisioner.janitor.decision import Action, Verdict
 from provisioner.janitor.outcome import Completion, Result
@@ -25,7 +25,7 @@ def only(report: Any) -> tuple[str, str]:
 def orphan(lab: Any, flyte: Any) -> Any:
     """A service whose owner has ended, while nothing protects it."""
     flyte.start("ends")
-    who = lab.up("orphan", "ends")
+    who = lab.put("orphan", "ends")
     flyte.end("ends")
     return who
 
@@ -77,7 +77,7 @@ def test_the_lock_of_a_pod_counts_for_as_long_as_the_pod_is_there(lab: Any, orph
 
 def test_a_switched_kubeconfig_refuses_everything(lab: Any, flyte: Any, janitor: Any) -> None:
     flyte.start("ends")
-    who = lab.up("orphan", "ends", Origin("another-cluster", lab.origin.backend))
+    who = lab.put("orphan", "ends", Origin("another-cluster", lab.origin.backend))
     flyte.end("ends")
     report = janitor(hours=1, **AT_ONCE).sweep()
     assert only(report) == ("Keep", "OtherCluster")
@@ -92,7 +92,7 @@ def test_a_switched_kubeconfig_refuses_everything(lab: Any, flyte: Any, janitor:
 
 def test_objects_that_another_backend_records_are_not_strays(lab: Any, flyte: Any, janitor: Any) -> None:
     flyte.start("ends")
-    who = lab.up("theirs", "ends", Origin(lab.origin.cluster, "another-backend"))
+    who = lab.put("theirs", "ends", Origin(lab.origin.cluster, "another-backend"))
     lab.engine.stack(who.stack).forget()
     flyte.end("ends")
     before = lab.uids(who)
@@ -116,7 +116,7 @@ def test_somebody_elses_object_that_took_the_name_is_left_alone(lab: Any, orphan
 
 def test_too_many_at_once_stop_the_sweep_or_wait_their_turn(lab: Any, flyte: Any, janitor: Any) -> None:
     flyte.start("ends")
-    orphans = [lab.up(f"orphan-{number}", "ends") for number in range(3)]
+    orphans = [lab.put(f"orphan-{number}", "ends") for number in range(3)]
     flyte.end("ends")
     stopped = janitor(hours=1, max_share=0.5, brake_from=0, **AT_ONCE).sweep()
     assert stopped.completion is Completion.POSTPONED
@@ -146,9 +146,27 @@ def test_a_reason_that_vanished_since_the_listing_stops_the_removal(
 def test_what_somebody_removed_since_the_listing_is_well(lab: Any, orphan: Any, janitor: Any) -> None:
     one = janitor(hours=1, **AT_ONCE)
     inventory, plan = one.gatherer.everything()
+    assert [item.action for item in plan.removals] == [Action.DESTROY], plan.decisions
     lab.engine.stack(orphan.stack).destroy()
     (outcome,) = one.carry_out(plan, inventory)
     assert outcome.result is Result.GONE
+
+
+def test_what_was_deleted_is_not_called_gone_before_it_is(lab: Any, orphan: Any, janitor: Any) -> None:
+    lab.engine.stack(orphan.stack).forget()
+    lab.call("patch", SERVICES, orphan.service, {"metadata": {"finalizers": ["example.com/hold"]}})
+    first = janitor(hours=1, verify_timeout="1s", **AT_ONCE).sweep()
+    assert first.completion is Completion.POSTPONED
+    (outcome,) = first.outcomes
+    assert outcome.result is Result.UNDONE
+    assert f"Service {lab.namespace}/orphan" in outcome.message
+    assert only(janitor(**AT_ONCE).sweep()) == ("Keep", "Terminating")
+    stuck = janitor(hours=2, **AT_ONCE).sweep()
+    assert only(stuck) == ("Keep", "TerminationStuck")
+    assert stuck.completion is Completion.POSTPONED
+    lab.call("patch", SERVICES, orphan.service, {"metadata": {"finalizers": None}})
+    assert janitor(hours=2, **AT_ONCE).sweep().completion is Completion.COMPLETE
+    assert lab.gone(orphan)
 
 
 def test_an_owner_service_that_is_away_keeps_everything_and_says_so(
