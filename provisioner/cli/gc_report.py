@@ -42,6 +42,7 @@ def document(report: Report) -> dict[str, Any]:
                 "due": decision.due.isoformat() if decision.due is not None else None,
                 "result": outcome.result.value if outcome is not None else None,
                 "resultMessage": (outcome.message or None) if outcome is not None else None,
+                "resultHint": (outcome.hint or None) if outcome is not None else None,
             }
         )
     return {
@@ -119,10 +120,13 @@ def explain(report: Report) -> None:
     for outcome in report.outcomes:
         if outcome.message and outcome.result.value in ("failed", "undone", "busy", "changed"):
             note(f"{outcome.decision.stack}: {outcome.decision.action.value} {outcome.result.value}: {outcome.message}")
+            if outcome.hint:
+                note(f"hint: {outcome.hint}")
     if report.unlisted:
         note(f"not allowed to list {', '.join(report.unlisted)}: what is left of them is not seen")
-    if not report.dry_run and not plan.refused and any(item.action.value == "notify" for item in plan.decisions):
-        note("notice was given: what it is about goes in a later sweep, unless its owner turns out to live")
+    told = [item.due for item in plan.decisions if item.verdict.value == "Notice" and item.due is not None]
+    if told and not plan.refused:
+        note(f"{len(told)} on notice: the first goes in a sweep after {min(told).isoformat(timespec='seconds')}")
 
 
 def _by_reason(decisions: Iterable[Decision]) -> None:

@@ -32,11 +32,13 @@ class Outcome:
         decision: The decision.
         result: How its action ended.
         message: More about that, or "".
+        hint: What to do about it, or "".
     """
 
     decision: Decision
     result: Result
     message: str = ""
+    hint: str = ""
 
 
 class Completion(StrEnum):

@@ -233,7 +233,7 @@ class Sweeper:
                 self._memory.remember(case)
             except ProvisionerError as unsaved:
                 message += f" (and that could not be noted: {unsaved.message})"
-        return Outcome(decision, Result.FAILED, message)
+        return Outcome(decision, Result.FAILED, message, error.hint)
 
     def _with_failure(self, case: Case, error: ProvisionerError, stack: str) -> Case:
         failures = case.failures + 1
@@ -259,6 +259,6 @@ def _log_outcome(outcome: Outcome) -> None:
     decision = outcome.decision
     bound = _log.bind(stack_name=decision.stack, action=decision.action.value, result=outcome.result.value)
     if outcome.result is Result.FAILED:
-        bound.error("action failed", error=outcome.message)
+        bound.error("action failed", error=outcome.message, hint=outcome.hint)
     else:
         bound.info("carried out", message=outcome.message)

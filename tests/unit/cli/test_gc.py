@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,9 +93,16 @@ def test_a_refusal_and_the_brake_say_what_to_do(explained):
     assert len(lines) == 2
 
 
-def test_failures_are_said_with_their_reason(explained):
-    lines = explained(report(decision(), result=Result.FAILED, message="no connection"))
-    assert lines == ["graph-r5z2gz5jzl: destroy-stack failed: no connection"]
+def test_failures_are_said_with_their_reason_and_what_to_do(explained):
+    failed = Outcome(decision(), Result.FAILED, "no connection", "is the cluster up?")
+    lines = explained(Report(Plan("uid", (failed.decision,)), NOW, 1.5, outcomes=(failed,)))
+    assert lines == ["graph-r5z2gz5jzl: destroy-stack failed: no connection", "hint: is the cluster up?"]
+
+
+def test_a_notice_says_when_the_first_goes(explained):
+    dues = (NOW + timedelta(hours=2), NOW + timedelta(minutes=10))
+    found = [replace(decision(verdict=Verdict.NOTICE, action=Action.NOTIFY), due=due) for due in dues]
+    assert explained(report(*found)) == ["2 on notice: the first goes in a sweep after 2026-05-09T12:10:00+00:00"]
 
 
 def test_the_document_is_one_for_all_who_read_it():
