@@ -369,7 +369,7 @@ def lab(settings: Settings, environment: Callable[[], dict[str, str]], mould: Mo
 
 
 @pytest.fixture
-def flyte(lab: Lab) -> Flyte:
+def flyte(lab: Lab) -> Iterator[Flyte]:
     """The type of object by which executions are known, and executions."""
     try:
         lab.client.transport.json(Call("create", CRDS), body=_CRD)
@@ -385,7 +385,10 @@ def flyte(lab: Lab) -> Flyte:
         return False
 
     wait_for(served, "FlyteWorkflows are served")
-    return Flyte(lab)
+    yield Flyte(lab)
+    # Executions are looked for in all namespaces, and a namespace takes its time to go.
+    for item in lab.call("list", WORKFLOWS)["items"]:
+        lab.call("delete", WORKFLOWS, item["metadata"]["name"])
 
 
 @pytest.fixture

@@ -37,8 +37,14 @@ def janitor(tmp_path: Path) -> Iterator[Janitor]:
 
 
 @pytest.fixture
-def lead(janitor: Janitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let it stand for election with these answers, until all of them were given."""
+def begun() -> threading.Event:
+    """Set by each sweep."""
+    return threading.Event()
+
+
+@pytest.fixture
+def lead(janitor: Janitor, begun: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Let it stand for election with these answers, until all of them were given; who leads sweeps before the next."""
     monkeypatch.setattr(Elector, "retry_seconds", 0.001)
     monkeypatch.setattr(Elector, "release", lambda self: None)
     stop = threading.Event()
@@ -46,8 +52,14 @@ def lead(janitor: Janitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def run(*answers: bool | Exception) -> None:
         left = list(answers)
+        leading = False
 
         def step(self: Elector) -> bool:
+            nonlocal leading
+            if leading:
+                assert begun.wait(PATIENCE)
+                begun.clear()
+            leading = bool(left) and left[0] is True
             if not left:
                 stop.set()
                 return False
@@ -68,26 +80,36 @@ def lead(janitor: Janitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         thread.join(PATIENCE)
 
 
-def test_a_fault_of_the_election_is_not_the_end_of_it(lead: Any, janitor: Janitor, monkeypatch: Any) -> None:
-    swept: list[Any] = []
-    monkeypatch.setattr(janitor, "sweep", lambda **given: swept.append(given["cancellation"]))
+@pytest.fixture
+def swept(janitor: Janitor, begun: threading.Event, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The cancellation of each sweep."""
+    made: list[Any] = []
+
+    def sweep(**given: Any) -> None:
+        made.append(given["cancellation"])
+        begun.set()
+
+    monkeypatch.setattr(janitor, "sweep", sweep)
+    return made
+
+
+def test_a_fault_of_the_election_is_not_the_end_of_it(swept: list[Any], lead: Any) -> None:
     lead(RuntimeError("a fault"), True, False)
     assert len(swept) == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_who_cannot_renew_by_a_fault_does_not_sweep_any_more(lead: Any, janitor: Janitor, monkeypatch: Any) -> None:
-    swept: list[Any] = []
-    monkeypatch.setattr(janitor, "sweep", lambda **given: swept.append(given["cancellation"]))
+def test_who_cannot_renew_by_a_fault_does_not_sweep_any_more(swept: list[Any], lead: Any) -> None:
     lead(True, RuntimeError("a fault"))
     assert [cancellation.cancelled for cancellation in swept] == [True]
     assert REGISTRY.get_sample_value("provisioner_gc_leader") == 0
 
 
 def test_a_sweep_that_fails_by_a_fault_is_counted_and_not_the_last(
-    lead: Any, janitor: Janitor, monkeypatch: Any
+    lead: Any, janitor: Janitor, begun: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> Any:
+        begun.set()
         raise RuntimeError("a fault")
 
     def failed() -> float:
@@ -98,5 +120,6 @@ def test_a_sweep_that_fails_by_a_fault_is_counted_and_not_the_last(
     with pytest.raises(RuntimeError):
         janitor.sweep(dry_run=True)
     assert failed() == before
+    begun.clear()
     lead(True, False, True, False)
     assert failed() == before + 2
