@@ -15,6 +15,7 @@ happened. Both are settled without a question to anybody:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -26,6 +27,8 @@ from provisioner.identity import PREFIX
 # Seconds by which a process may seem to have started after a lock that it took:
 # the kernel counts its start in ticks, and clocks are adjusted.
 _CLOCK_SLACK = 2.0
+# Seconds after which a lock that is being written has been abandoned.
+_LONGEST_WRITE = 30.0
 _CREATING = "creating"
 
 
@@ -37,7 +40,7 @@ class Holder(Enum):
     UNKNOWN = "unknown"
 
 
-def judge(lock: Lock, *, stack: str, host: str, facts: ProcessFacts | None) -> Holder:
+def judge(lock: Lock, *, stack: str, host: str, facts: ProcessFacts | None, now: datetime | None = None) -> Holder:
     """Whether the holder of a lock still lives.
 
     A pid proves nothing by itself: after a restart of the machine or of a
@@ -45,13 +48,21 @@ def judge(lock: Lock, *, stack: str, host: str, facts: ProcessFacts | None) -> H
     taken. In case a clock was set forward meanwhile, a process that names this
     very stack among its arguments counts as the holder all the same.
 
+    Who was killed while it wrote its lock has named nobody. Such a file is
+    dead when it is older than any write takes; should its writer only have been
+    slow, it misses the file and gives up before it changes anything.
+
     Args:
         lock: The lock.
         stack: Name of the stack that it is on.
         host: Name of this machine.
         facts: Of the process with the lock's pid on this machine; None if there
             is none.
+        now: The time, with its zone; this very moment by default.
     """
+    if lock.unfinished:
+        age = ((now or datetime.now(UTC)) - lock.time).total_seconds()
+        return Holder.DEAD if age > _LONGEST_WRITE else Holder.UNKNOWN
     if lock.host != host:
         return Holder.UNKNOWN
     if facts is None:

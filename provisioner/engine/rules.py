@@ -71,6 +71,12 @@ _ENGINE = (
         r"no space left on device|disk quota exceeded",
         "make room where the state and temporary files are kept",
     ),
+    _transient(
+        "ProviderEnded",
+        r"Detected that (?P<path>\S+) exited prematurely|error reading from server: EOF|transport is closing",
+        "it is started again with the next attempt; if it ends again and again, does it have enough memory?",
+        "the engine's Kubernetes provider ended in the middle of the operation",
+    ),
     _permanent(
         "StatePermissionDenied",
         r"(?:open|mkdir|rename|remove|unlink|stat|lstat|createtemp) (?P<path>\S+): "

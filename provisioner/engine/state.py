@@ -26,9 +26,12 @@ _CHECKPOINT_FILE = re.compile(r"(?P<stack>[A-Za-z0-9_.-]+?)\.json(?:\.gz)?")
 _UNKNOWN_TIME = "0001-01-01T00:00:00+00:00"
 
 
+_LOCKS = f".pulumi/locks/organization/{PROJECT}"
+
+
 def lock_folder(stack: str) -> str:
     """Where a stack's locks are."""
-    return f".pulumi/locks/organization/{PROJECT}/{stack}"
+    return f"{_LOCKS}/{stack}"
 
 
 def history_folder(stack: str) -> str:
@@ -58,6 +61,11 @@ class Lock:
     host: str
     time: datetime
     path: str
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its writer has not come to name itself."""
+        return self.pid == 0 and self.path.endswith(".tmp")
 
     def __str__(self) -> str:
         return f"process {self.pid} of {self.user}@{self.host} since {self.time.isoformat(timespec='seconds')}"
@@ -177,6 +185,10 @@ class StateReader:
         plain = self._store.read(f"{STACKS}/{name}.json")
         return plain if plain is not None else self._store.read(f"{STACKS}/{name}.json.gz")
 
+    def locked(self) -> list[str]:
+        """The stacks that somebody holds a lock of, or has lately; none where the backend keeps them to itself."""
+        return self._store.folders(_LOCKS) if self._store is not None else []
+
     def locks(self, name: str) -> list[Lock]:
         """The locks on a stack; none where the backend keeps them to itself.
 
@@ -188,7 +200,8 @@ class StateReader:
         found = []
         for entry in self._store.entries(lock_folder(name)):
             path = f"{lock_folder(name)}/{entry.name}"
-            content = self._store.read(path) if entry.name.endswith(".json") else None
+            # To the engine every file there is a lock, also one that its writer was killed before it could rename.
+            content = self._store.read(path) if not entry.name.endswith(".attrs") else None
             if content is not None:
                 found.append(_lock(path, content, entry))
         return found

@@ -163,6 +163,14 @@ TOLD = [
         "PluginMissing",
         "pulumi-resource-kubernetes v4.25.0 is not installed",
     ),
+    (
+        "Detected that /home/u/plugins/resource-kubernetes-v4.25.0/pulumi-resource-kubernetes exited prematurely."
+        " This is *always* a bug in the provider. Please report the issue to the provider author as appropriate.\n\n"
+        "To assist with debugging we have dumped the STDOUT and STDERR streams of the plugin:\n",
+        T,
+        "ProviderEnded",
+        "provider ended in the middle of the operation",
+    ),
 ]
 
 # What the CLI printed before its engine began -> kind, reason, what the message holds.

@@ -181,3 +181,27 @@ def test_facts_of_a_process() -> None:
         process.kill()
         process.wait()
     assert process_facts(process.pid) is None
+
+
+_AT_THE_LIMIT = """
+import os, resource, sys
+from pathlib import Path
+from provisioner.engine.cancellation import Cancellation
+from provisioner.engine.process import Limits, run
+from provisioner.errors import TransientError
+
+if os.getuid() == 0:
+    os.setuid(65534)  # root has no limit
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    run(["/bin/true"], cwd=Path("/"), environment={}, limits=Limits(10.0, 1.0, Cancellation()))
+except TransientError as error:
+    print(error.reason, error.hint)
+"""
+
+
+def test_the_limit_of_processes_is_told_and_passes() -> None:
+    done = subprocess.run([sys.executable, "-c", _AT_THE_LIMIT], capture_output=True, text=True, timeout=60)
+    reason, _, hint = done.stdout.partition(" ")
+    assert reason == "ProcessLimit", done.stderr
+    assert "ulimit -u" in hint

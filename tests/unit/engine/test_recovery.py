@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -146,3 +147,13 @@ def test_objects_that_were_not_pending_are_never_let_go(document: Callable[..., 
 def test_an_object_that_was_not_there_is_no_trouble(document: Callable[..., Mapping[str, Any]]) -> None:
     checkpoint = read(document("graph", resources=[], pending_operations=[pending()]))
     assert latest(settle(checkpoint))["resources"] == []
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, Holder.UNKNOWN), (60.0, Holder.DEAD)])
+def test_a_lock_whose_writer_was_killed_amid_the_write_is_abandoned(seconds: float, expected: Holder) -> None:
+    now = datetime(2026, 5, 9, 8, tzinfo=UTC)
+    lock = Lock(0, "unknown", "unknown", now - timedelta(seconds=seconds), "locks/a/1.json.18ece.tmp")
+    assert judge(lock, stack="a", host="here", facts=None, now=now) is expected
+    # One that was finished and cannot be read names nobody, and nobody is judged.
+    finished = replace(lock, path="locks/a/1.json")
+    assert judge(finished, stack="a", host="here", facts=None, now=now) is Holder.UNKNOWN

@@ -159,3 +159,16 @@ def test_the_kept_checkpoint_costs_no_space(backend: Backend, tmp_path: Path) ->
     assert kept.samefile(path)
     backend.store.write(f"{STACKS}/a.json", b"new")
     assert kept.read_bytes() != b"new"
+
+
+def test_what_a_killed_writer_left_is_a_lock_too(backend: Backend) -> None:
+    """The engine takes every file of that folder for one, whatever its name."""
+    finished = backend.lock("a", pid=4711)
+    unfinished = finished.rename(finished.with_name(f"{finished.name}.18ece687da6c1df0.tmp"))
+    (lock,) = backend.state.locks("a")
+    assert (lock.pid, lock.unfinished) == (4711, False)
+    unfinished.write_bytes(b"")
+    (lock,) = backend.state.locks("a")
+    assert lock.unfinished
+    backend.records.unlock(lock)
+    assert backend.state.locks("a") == []
