@@ -12,7 +12,7 @@ from provisioner.cluster.objects import Pod
 from provisioner.control.access import read_access
 from provisioner.control.admission import Way, check_claims, check_cluster, check_names, way
 from provisioner.control.drift import Drifted, compare
-from provisioner.control.queue import Again, Done, Kind, Operation, Outcome
+from provisioner.control.queue import Again, Done, Kind, Operation, Outcome, Withdrawn
 from provisioner.control.quota import Quotas
 from provisioner.control.recorded import is_applied, recorded, recorded_cluster
 from provisioner.control.removal import take_down
@@ -133,6 +133,8 @@ class Operations:
             repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
             if not repair:
                 return Done()
+        if self._engine.tombstones.withdrawn(request.stack, request.accepted_at):
+            return Withdrawn()
         with self._quotas.reserved(request):
             return self._make(request, checkpoint, cancellation, repair=repair)
 
@@ -192,6 +194,8 @@ class Operations:
         return Done(tuple(f"delete Pod {pod.name} (held up the rollout)" for pod in deleted))
 
     def _remove(self, request: ServiceRequest, cancellation: Cancellation) -> Outcome:
+        # First, so that no other server makes it anew.
+        self._engine.tombstones.bury(request.stack, request.accepted_at)
         stack = self._engine.stack(request.stack)
         checkpoint = self._engine.state.checkpoint(request.stack)
         if checkpoint is not None:

@@ -123,7 +123,12 @@ class Failed:
     error: ProvisionerError
 
 
-Outcome = Done | Again | Failed
+@dataclass(frozen=True)
+class Withdrawn:
+    """What was to be applied has been removed meanwhile, by somebody else: it is gone, and stays so."""
+
+
+Outcome = Done | Again | Failed | Withdrawn
 
 
 @dataclass(frozen=True)
@@ -285,6 +290,8 @@ class KeyedQueue:
             self._delay(key, entry, now + outcome.after)
             return
         entry.waiting = ""
+        if isinstance(outcome, Withdrawn):
+            entry.intent, outcome = Intent(Kind.REMOVE, entry.intent.request), Done()
         if isinstance(outcome, Done):
             entry.error, entry.failures = None, 0
             entry.changes = outcome.changes or entry.changes

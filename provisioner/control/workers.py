@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from provisioner.control import metrics
-from provisioner.control.queue import Again, Done, Failed, Intent, KeyedQueue, Operation, Outcome, View
+from provisioner.control.queue import Again, Done, Failed, Intent, KeyedQueue, Operation, Outcome, View, Withdrawn
 from provisioner.engine import Cancellation
 from provisioner.errors import PermanentError, ProvisionerError
 
@@ -155,6 +155,8 @@ class Workers:
         metrics.OPERATIONS.labels(intent.kind.value, _result(outcome)).inc()
         if isinstance(outcome, Failed):
             bound.warning("operation failed", reason=outcome.error.reason, error=outcome.error.message)
+        elif isinstance(outcome, Withdrawn):
+            bound.info("it was removed elsewhere")
         elif isinstance(outcome, Done):
             bound.info("operation done", changes=len(outcome.changes))
         return outcome
@@ -165,4 +167,6 @@ def _result(outcome: Outcome) -> str:
         return "done"
     if isinstance(outcome, Again):
         return "again"
+    if isinstance(outcome, Withdrawn):
+        return "withdrawn"
     return "failed" if isinstance(outcome.error, PermanentError) else "retried"

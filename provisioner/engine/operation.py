@@ -182,11 +182,14 @@ class Operation:
         return collector.events, self._judged(arguments[0], finished, collector.events)
 
     def init(self) -> None:
-        """Create the stack; one that somebody else has just created is as good.
+        """Create the stack, without a process where that can be; one that somebody else has just created is as good.
 
         Raises:
             ProvisionerError: It failed; classified.
         """
+        records = self._parts.records
+        if records is not None and self._backend is None and records.make(self._name):
+            return
         finished = self._process(["stack", "init", self._name, "--no-select"])
         if finished.code == 0:
             return

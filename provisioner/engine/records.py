@@ -18,10 +18,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from provisioner.engine.checkpoint import Checkpoint, CheckpointError, parse
+from provisioner.engine.environment import PROJECT
 from provisioner.engine.state import STACKS, Lock, StateReader, backup_folder, history_folder, lock_folder
 from provisioner.engine.store import Store
 from provisioner.errors import TransientError
 
+# Written by the engine at the first use of a backend.
+_LAYOUT = ".pulumi/meta.yaml"
 # What is added to the name of a checkpoint that is kept.
 _KEPT = ".last"
 
@@ -98,6 +101,29 @@ class Records:
         for lock in self._state.locks(name):
             if lock.path != own:
                 raise locked(name, lock, self._store.place(lock.path))
+
+    def make(self, name: str) -> bool:
+        """Make the record of a stack as `stack init` does, without a process; one that is there is as good.
+
+        The engine fills it at the first update, its way to encrypt included.
+
+        Args:
+            name: Name of the stack.
+
+        Returns:
+            False in a backend that the engine has not used before: it alone
+            says of which layout that is to be.
+
+        Raises:
+            TransientError: Somebody else is changing the stack (reason `StackLocked`).
+        """
+        if not self._store.exists(_LAYOUT):
+            return False
+        with self.lock(name):
+            if not self._state.exists(name):
+                empty = {"version": 3, "checkpoint": {"stack": f"organization/{PROJECT}/{name}"}}
+                self._store.write(_checkpoint_paths(name)[0], json.dumps(empty).encode())
+        return True
 
     def edit(self, name: str, change: Callable[[Checkpoint], bytes | None]) -> None:
         """Change a checkpoint under the lock.

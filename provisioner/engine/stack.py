@@ -1,7 +1,8 @@
 """The handle of a stack: bring it up, look at what that would change, take it down.
 
-Process counts are a promise: two for a create (`stack init`, `up`), one for a
-repeat or an update, one for a destroy, none for a look. They hold because
+Process counts are a promise: one for a create, a repeat or an update, one for a
+destroy, none for a look; one more (`stack init`) for the very first create in a
+backend, and for each where the backend is not read directly. They hold because
 everything else is known without asking: versions from the toolchain, existence
 and locks from the backend itself, changes and outputs from the events.
 """
@@ -30,6 +31,7 @@ from provisioner.engine.operation import HolderAlive, Operation, Parts
 from provisioner.engine.records import Records
 from provisioner.engine.state import StateReader
 from provisioner.engine.store import Store
+from provisioner.engine.tombstones import Tombstones
 from provisioner.errors import PermanentError, UsageError
 from provisioner.settings import Settings
 
@@ -56,6 +58,10 @@ class Engine:
         holder_alive: Says of a lock's holder on another machine whether it
             lives. Without it such a lock is never cleared.
 
+    Attributes:
+        state: Reads the backend.
+        tombstones: Which requests were withdrawn.
+
     Example:
         >>> engine = Engine(Settings())
         >>> engine.stack("graph-t74whaj3ye").name
@@ -74,6 +80,7 @@ class Engine:
         self._settings = settings
         self._cli = Cli(settings, on_process)
         self.state = StateReader(store, self._ask)
+        self.tombstones = Tombstones(store)
         records = Records(store, self.state) if store is not None else None
         self._parts = Parts(self._cli, self.state, records, settings.cancel_grace, holder_alive)
         self._lock = threading.Lock()

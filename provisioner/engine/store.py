@@ -153,7 +153,7 @@ class Store:
             path: Relative path of the object.
             suffix: What is added to its name.
         """
-        if not self._local:
+        if not self._local or not Path(self.place(path)).exists():
             return
         with _translated(self.place(path)), suppress(FileNotFoundError):
             kept = Path(self.place(path) + suffix)

@@ -53,15 +53,22 @@ def observed(controller: Controller, request: ServiceRequest, phase: Phase) -> S
     return status
 
 
-def test_create_two_repeat_none_poll_none_update_one_restart_none_delete_one(
+def test_create_one_repeat_none_poll_none_update_one_restart_none_delete_one(
     shim: Shim, settings: Settings, make: Callable[..., ServiceRequest]
 ):
     controller = Controller.from_settings(settings)
     controller.start()
-    request = make()
+    first, request = make("first"), make()
+    controller.ensure(first)
+    observed(controller, first, Phase.READY)
+    assert shim.take() == ["stack", "up"], "the first one in a backend"
+    controller.remove(first)
+    observed(controller, first, Phase.GONE)
+    shim.take()
+
     controller.ensure(request)
     observed(controller, request, Phase.READY)
-    assert shim.take() == ["stack", "up"]
+    assert shim.take() == ["up"]
 
     controller.ensure(request)
     for _ in range(20):

@@ -7,7 +7,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from provisioner.control.queue import Again, Backoff, Done, Failed, Intent, KeyedQueue, Kind, Operation
+from provisioner.control.queue import (
+    Again,
+    Backoff,
+    Done,
+    Failed,
+    Intent,
+    KeyedQueue,
+    Kind,
+    Operation,
+    Withdrawn,
+)
 from provisioner.control.request import ServiceRequest
 from provisioner.errors import PermanentError, TransientError
 from provisioner.identity import for_name
@@ -105,6 +115,16 @@ def test_again_is_not_a_failure(queue: KeyedQueue):
     assert (view.failures, view.waiting, view.settled) == (0, "pods", False)
     assert queue.take(1.9) is None
     assert queue.take(2.0) is not None
+
+
+def test_what_was_removed_elsewhere_is_gone_and_may_be_asked_for_again(queue: KeyedQueue):
+    queue.submit(apply(), 0)
+    queue.finish(queue.take(0), Withdrawn(), 1)
+    view = queue.view(apply().key)
+    assert (view.intent.kind, view.settled, view.error) == (Kind.REMOVE, True, None)
+    assert queue.take(100) is None
+    queue.submit(apply(), 2)
+    assert queue.take(2).intent.kind is Kind.APPLY
 
 
 def test_an_operation_says_how_long_it_waited(queue: KeyedQueue):

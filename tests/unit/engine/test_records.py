@@ -224,3 +224,25 @@ def test_a_state_folder_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None
     assert not folder.exists()
     aside.rename(folder)
     assert store.read("a") == b"1"
+
+
+def test_a_record_is_made_without_a_process_where_the_layout_is_known(backend: Backend) -> None:
+    assert not backend.records.make("a"), "the engine has never been here"
+    backend.put(".pulumi/meta.yaml", "version: 1\n")
+    assert backend.records.make("a")
+    found = backend.state.checkpoint("a")
+    assert found is not None
+    assert (found.resources, found.outputs) == ((), {})
+    assert backend.state.locks("a") == []
+
+
+def test_a_record_that_is_there_is_left_alone_and_one_that_is_locked_is_refused(backend: Backend) -> None:
+    backend.put(".pulumi/meta.yaml", "version: 1\n")
+    path = backend.stack("a")
+    before = path.read_bytes()
+    assert backend.records.make("a")
+    assert path.read_bytes() == before
+    backend.lock("b")
+    with pytest.raises(TransientError, match="stack b is locked by"):
+        backend.records.make("b")
+    assert not backend.state.exists("b")
