@@ -54,6 +54,11 @@ NEEDED: tuple[Permission, ...] = (
         for verb in ("get", "list", "create", "patch", "delete")
     ),
     *(Permission(verb, "", "events", optional=True) for verb in ("list", "watch")),
+    # The servers' signs of life, in one namespace.
+    *(
+        Permission(verb, "coordination.k8s.io", "leases", optional=True)
+        for verb in ("get", "list", "create", "patch", "delete")
+    ),
     Permission("get", "", "namespaces", optional=True, cluster_wide=True),
     *(Permission(verb, "", "namespaces", optional=True, cluster_wide=True) for verb in ("list", "watch")),
 )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Self
 
 from prometheus_client import REGISTRY
 
@@ -87,7 +88,7 @@ class Controller:
         self.sharing = Sharing(cache, usage, recorded, self._seen, self.leave, settings.user_lease)
 
     @classmethod
-    def from_settings(cls, settings: Settings, namespaces: Sequence[str] = ()) -> Controller:
+    def from_settings(cls, settings: Settings, namespaces: Sequence[str] = ()) -> Self:
         """A controller over the real engine and the real cluster.
 
         Args:
@@ -97,8 +98,30 @@ class Controller:
         Raises:
             UsageError: The settings hold a grace that is none.
         """
-        client = ClusterClient(settings)
-        operations = Operations(Engine(settings), client, settings)
+        return cls.assembled(settings, namespaces, ClusterClient(settings), Engine(settings))
+
+    @classmethod
+    def assembled(
+        cls,
+        settings: Settings,
+        namespaces: Sequence[str],
+        client: ClusterClient,
+        engine: Engine,
+        permit: Callable[[], None] = lambda: None,
+    ) -> Self:
+        """A controller over a certain engine and cluster.
+
+        Args:
+            settings: Bounds.
+            namespaces: Where its services are; empty for those of the settings.
+            client: The cluster.
+            engine: The engine.
+            permit: Called before each operation; raises when none may begin.
+
+        Raises:
+            UsageError: The settings hold a grace that is none.
+        """
+        operations = Operations(engine, client, settings, permit=permit)
         workers = Workers(settings.workers, operations.run, KeyedQueue(Backoff(stalled_after=settings.stalled_after)))
         cache = ClusterCache(client, namespaces=namespaces or settings.namespaces)
         last_words = LastWords(client.last_lines)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -54,9 +55,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "provisioner", "serve", "--host", "127.0.0.1", "--port", "0"]
         command += ["--metrics-port", "0", "--ready-file", str(self._ready_file)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=os.environ | environment(self._settings), start_new_session=True
-            )
+            self._process = self._launch(command, os.environ | environment(self._settings), log)
         deadline = time.monotonic() + seconds
         while not self._ready_file.exists():
             self._wait(deadline, "open its ports")
@@ -68,6 +67,9 @@ class ServerProcess:
                 HealthCheckResponse.SERVING
             ):
                 self._wait(deadline, "see the cluster")
+
+    def _launch(self, command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
     def stop(self, seconds: float = 120.0) -> int:
         """End it with SIGTERM, and wait.

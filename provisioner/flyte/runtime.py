@@ -107,7 +107,7 @@ class Control(Protocol):
 def _controller() -> Control:
     # pulumi and kubernetes take seconds to import, so only where they are needed.
     from provisioner.cluster import ClusterClient
-    from provisioner.control.controller import Controller
+    from provisioner.control.replica import Replica
 
     values = settings.load()
     try:
@@ -116,7 +116,7 @@ def _controller() -> Control:
         raise  # no such context or file: waiting does not help
     except ProvisionerError as error:
         log.warning("the cluster cannot be asked yet", cause=error.message, reason=error.reason, hint=error.hint)
-    return Controller.from_settings(values)
+    return Replica.from_settings(values)
 
 
 class Runtime:

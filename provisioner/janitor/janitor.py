@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import structlog
 
 from provisioner.cluster import ClusterClient
+from provisioner.control.holders import LeaseHolders, PodHolders, first_known
 from provisioner.engine import Cancellation, Engine
 from provisioner.errors import ProvisionerError
 from provisioner.janitor import metrics
@@ -19,7 +20,6 @@ from provisioner.janitor.backend import Backend
 from provisioner.janitor.decision import Decision, Plan, Verdict
 from provisioner.janitor.facts import Inventory
 from provisioner.janitor.gather import Gatherer
-from provisioner.janitor.holders import PodHolders
 from provisioner.janitor.leader import Elector
 from provisioner.janitor.memory import Memory
 from provisioner.janitor.objects import Objects
@@ -62,10 +62,11 @@ class Janitor:
         self._clock = clock
         policy = own.policy()
         self._client = ClusterClient(settings)
-        holders = PodHolders(self._client, own.lock_pods)
-        self._engine = Engine(settings, holder_alive=holders.alive)
+        leases = LeaseHolders(self._client, settings.heartbeat_namespace or settings.namespace)
+        alive = first_known(leases.alive, PodHolders(self._client, own.lock_pods).alive)
+        self._engine = Engine(settings, holder_alive=alive)
         self._readers = ThreadPoolExecutor(own.readers, thread_name_prefix="read")
-        self._backend = Backend(self._engine, settings, holders.alive, backups_kept=own.backups_kept)
+        self._backend = Backend(self._engine, settings, alive, backups_kept=own.backups_kept)
         objects = Objects(self._client, own.namespaces)
         self._memory = Memory.beside(settings.backend, own.records)
         self.gatherer = Gatherer(

@@ -164,6 +164,29 @@ def test_foreign_object_of_the_same_name_is_refused_and_kept(control: Controller
         core.delete_namespaced_service(name, "default")
 
 
+def test_a_strangers_object_that_has_taken_the_name_survives_the_removal(
+    control: Controller, settings: Settings, make: Make, until: Until, record: Callable[[], list[Path]]
+):
+    from kubernetes import client, config
+
+    config.load_kube_config(str(settings.kubeconfig), context=settings.context)
+    core = client.CoreV1Api()
+    request = make()
+    control.ensure(request)
+    until(request, Phase.READY)
+    name = request.identity.service
+    core.delete_namespaced_service(name, "default")
+    body = {"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 1}]}}
+    uid = core.create_namespaced_service("default", body).metadata.uid
+    try:
+        control.remove(request)
+        until(request, Phase.GONE)
+        assert_gone(settings, request, record)
+        assert core.read_namespaced_service(name, "default").metadata.uid == uid
+    finally:
+        core.delete_namespaced_service(name, "default")
+
+
 def test_lost_objects_are_made_again(
     control: Controller, settings: Settings, make: Make, until: Until, monkeypatch: pytest.MonkeyPatch
 ):

@@ -77,6 +77,16 @@ def test_deadline_names_what_was_missing():
     assert "1 of 2 replicas" in found.message
 
 
+def test_a_lifetime_is_no_start_deadline_and_a_restart_begins_neither_anew():
+    spec = REQUEST.spec.model_copy(update={"ttl": 30})
+    # What a server reads from the meta after a restart.
+    request = ServiceRequest.from_document(replace(REQUEST, spec=spec).document())
+    told = {"readiness": WAITING, "diagnosis": None, "fresh": True}
+    assert derive(request, APPLIED, now=NOW + 45, **told).phase is Phase.STARTING
+    assert derive(request, APPLIED, now=NOW + 60, **told).reason == "StartDeadlineExceeded"
+    assert (request.spec.ttl, request.deadline) == (30, NOW + 60)
+
+
 def test_deadline_is_not_judged_by_an_old_view():
     assert status(now=NOW + 60, fresh=False).phase is Phase.STARTING
 
