@@ -1,24 +1,16 @@
-"""A namespace of its own for each test, and an API server that can be made to fail.
-
-The faults come from a proxy in front of the real API server, so that every
-answer but the fault itself is a real one.
-"""
+"""A namespace of its own for each test, and an API server that can be made to fail."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from api_proxy import ApiProxy
 
 from provisioner.cluster import ClusterCache, ClusterClient, Timing
 from provisioner.cluster.api import NAMESPACES, SERVICES, STATEFULSETS, Resource
@@ -138,127 +130,6 @@ def cache(lab: Lab, watch: Callable[..., ClusterCache]) -> ClusterCache:
     made = watch(lab.client)
     assert made.wait_synced(PATIENCE), made.problems()
     return made
-
-
-class ApiProxy:
-    """The real API server behind an address of its own, at which it can be made to fail."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self._upstream = Credentials(settings).current()
-        self._folder = folder
-        self._streams: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._server: ThreadingHTTPServer | None = None
-        self.port = 0
-        self.requests: list[str] = []
-        # Given a path, answers (status, headers, body) in the server's place; None: ask the server.
-        self.answer: Callable[[str], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
-        self.rewrite: Callable[[str], str] = lambda path: path
-        self.stalled = threading.Event()
-        self.released = threading.Event()
-        self.up()
-
-    def settings(self) -> Settings:
-        """Settings that lead here."""
-        path = self._folder / "kubeconfig"
-        document = {
-            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
-            "users": [{"name": "tests", "user": {"token": "replaced-by-the-proxy"}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "tests"}}],
-            "current-context": "proxy",
-        }
-        path.write_text(yaml.safe_dump(document))
-        return Settings(kubeconfig=path, context="proxy")
-
-    def up(self) -> None:
-        """Accept connections again, at the same port."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def down(self) -> None:
-        """Refuse connections and cut those that are open, as an API server that died."""
-        assert self._server is not None
-        self._server.shutdown()
-        self._server.server_close()
-        self.cut()
-
-    def cut(self) -> None:
-        """Cut every open connection in the middle of what it carries."""
-        with self._lock:
-            for stream in self._streams:
-                with contextlib.suppress(OSError):  # it has ended by itself
-                    stream.shutdown(socket.SHUT_RDWR)
-            self._streams.clear()
-
-    def close(self) -> None:
-        self.released.set()
-        self.down()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self) -> None:
-                super().setup()
-                with proxy._lock:
-                    proxy._streams.add(self.connection)
-
-            def finish(self) -> None:
-                with proxy._lock:
-                    proxy._streams.discard(self.connection)
-                super().finish()
-
-            def log_message(self, *_: object) -> None:
-                """Nothing: the tests look at `requests`."""
-
-            def do_GET(self) -> None:
-                proxy.requests.append(f"{self.command} {self.path}")
-                if proxy.stalled.is_set():
-                    proxy.released.wait()
-                    return
-                canned = proxy.answer(self.path)
-                if canned is not None:
-                    status, headers, body = canned
-                    self._begin(status, {**headers, "Content-Length": str(len(body))})
-                    self.wfile.write(body)
-                    return
-                self._pass_on()
-
-            do_POST = do_GET
-            do_DELETE = do_GET
-
-            def _begin(self, status: int, headers: Mapping[str, str]) -> None:
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-
-            def _pass_on(self) -> None:
-                length = int(self.headers.get("Content-Length", 0))
-                headers = {name: self.headers[name] for name in ("Accept", "Content-Type") if name in self.headers}
-                answer = proxy._upstream.pool.request(
-                    self.command,
-                    proxy._upstream.host + proxy.rewrite(self.path),
-                    body=self.rfile.read(length) if length else None,
-                    headers=headers | proxy._upstream.headers(),
-                    preload_content=False,
-                )
-                try:
-                    self._begin(answer.status, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
-                    for chunk in answer.stream(1 << 16):
-                        self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-                        self.wfile.flush()
-                    self.wfile.write(b"0\r\n\r\n")
-                except OSError:
-                    self.close_connection = True
-                finally:
-                    answer.close()
-
-        return Handler
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Whatever is killed, refused or slow: how the faults are chosen, where they happen, and what the report says.
+
+Without `--whole`, a fixed sample runs: see `points.sample`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from fault_world import World
+
+from provisioner.settings import Settings
+
+if TYPE_CHECKING:
+    from provisioner.sandbox import Sandbox
+
+# What takes minutes by default takes seconds here.
+QUICK = {"PROVISIONER_OPERATION_TIMEOUT": "45", "PROVISIONER_CANCEL_GRACE": "3", "PROVISIONER_DRAIN_TIMEOUT": "10"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "whole: runs with --whole alone")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="every fault, not only the sample")
+    parser.addoption("--record", action="store_true", help="write tests/faults/points.txt anew")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("whole", False):
+        return
+    left_out = [item for item in items if item.get_closest_marker("whole")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    points: dict[str, set[str]] = {}
+    outcomes: Counter[str] = Counter()
+    polls = [0]
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.getreports(outcome):
+            told = dict(getattr(report, "user_properties", ()))
+            if "fault" in told and (report.when == "call" or outcome == "error"):
+                points.setdefault(str(told.get("point", told["fault"])), set()).add(outcome)
+                outcomes[outcome] += 1
+                polls.append(int(str(told.get("polls", 0))))
+    if outcomes:
+        survived = sum(found == {"passed"} for found in points.values())
+        terminalreporter.section("faults")
+        terminalreporter.line(
+            f"{len(points)} points, {survived} survived; {outcomes.total()} cases, {outcomes['passed']} survived; "
+            f"at most {max(polls)} polls until all was as asked for"
+        )
+
+
+@pytest.fixture(scope="session")
+def world(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Servers that may be killed, on one backend, behind an API server that may fail."""
+    folder = tmp_path_factory.mktemp("faults")
+    settings = Settings(
+        backend=f"file://{folder / 'backend'}",
+        passphrase_file=folder / "passphrase",
+        kubeconfig=sandbox.kubeconfig,
+        context=sandbox.context,
+        workers=2,
+    )
+    made = World(settings, folder, QUICK)
+    # The first use of a backend makes folders that no later one makes.
+    first = made.service()
+    first.create()
+    first.converge()
+    first.vanish()
+    yield made
+    made.close()
