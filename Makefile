@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup toolchain demo test e2e unit lint format docs bench requirements clean
+.PHONY: help setup toolchain demo test faults e2e unit lint format docs bench requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,6 +28,9 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
 	@$(BIN)/pytest tests/unit $(addprefix tests/e2e/,path engine flyte janitor registry sandbox toolchain)
+
+faults: toolchain ## a kill between every two side effects of each operation, and two servers on one backend
+	@$(BIN)/pytest tests/faults --whole
 
 e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands and the cluster
 	@$(BIN)/pytest tests/e2e
@@ -48,6 +51,7 @@ format: $(READY) ## format the code
 bench: toolchain ## figures for docs/performance.md
 	@$(BIN)/python tests/bench/registry_bench.py
 	@$(BIN)/python tests/bench/listing_bench.py
+	@$(BIN)/python tests/bench/fleet_bench.py
 
 docs: $(READY) ## the references in docs/ that are made from the code
 	@$(BIN)/provisioner schema --markdown > docs/spec.md
