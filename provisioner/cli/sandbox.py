@@ -74,14 +74,23 @@ def up(
         bool | None,
         typer.Option("--node/--no-node", help="With or without a real node; with one where the machine allows."),
     ] = None,
+    additions: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="What shall run beside it, and goes on to: training-operator."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="NAME", help="What shall run beside it no longer.")
+    ] = None,
 ) -> None:
-    """Start a sandbox, repair it, or change its nodes."""
+    """Start a sandbox, repair it, or change what it consists of."""
     from provisioner.sandbox import Sandbox
 
     started = time.monotonic()
     sandbox = Sandbox(name)
     with _progress() as progress:
-        status = sandbox.up(node=node, hollow=hollow, progress=progress)
+        status = sandbox.up(
+            node=node, hollow=hollow, additions=additions or (), without=without or (), progress=progress
+        )
     nodes = sum(item.ready for item in status.nodes)
     note(f"sandbox {name} is ready ({nodes} node{'' if nodes == 1 else 's'}, {time.monotonic() - started:.1f} s)")
     note(f"export KUBECONFIG={shlex.quote(str(sandbox.kubeconfig))}")

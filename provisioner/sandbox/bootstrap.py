@@ -25,23 +25,36 @@ def objects() -> dict[str, dict[str, Any]]:
         "volumeBindingMode": "Immediate",
     }
     reads = ["list", "watch"]
-    dns = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "sandbox:coredns"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": reads},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": reads},
-        ],
-    }
+    dns: list[dict[str, Any]] = [
+        {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": reads},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": reads},
+    ]
     return {
         f"/apis/storage.k8s.io/v1/storageclasses/{STORAGE_CLASS}": storage,
-        f"{_RBAC}/clusterroles/sandbox:coredns": dns,
-        f"{_RBAC}/clusterrolebindings/sandbox:coredns": _binding("sandbox:coredns", "sandbox:coredns"),
+        **role_objects("sandbox:coredns", dns),
         # The API server calls kubelets for logs and exec, and kubelets ask who may.
         f"{_RBAC}/clusterrolebindings/sandbox:kubelet-api": _binding(
             "sandbox:kubelet-api", "sandbox:kube-apiserver", role="system:kubelet-api-admin"
         ),
+    }
+
+
+def role_objects(user: str, rules: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Path -> object of a role of the user's own name, and of what gives it to the user.
+
+    Args:
+        user: The user.
+        rules: What the user may do, everywhere.
+    """
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": user},
+        "rules": rules,
+    }
+    return {
+        f"{_RBAC}/clusterroles/{user}": role,
+        f"{_RBAC}/clusterrolebindings/{user}": _binding(user, user),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from provisioner.sandbox import controlplane, hollow, node, relay
+from provisioner.sandbox import controlplane, hollow, node, relay, training
 from provisioner.sandbox.api import Api, get
 from provisioner.sandbox.controlplane import Locate
 from provisioner.sandbox.credentials import read_token
@@ -74,19 +74,20 @@ def answers(port: int, path: str, context: ssl.SSLContext | None) -> Callable[[]
     return ready
 
 
-def programs(*, node: bool, hollow: int) -> tuple[str, ...]:
+def programs(*, node: bool, hollow: int, additions: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The programs that a sandbox runs.
 
     Args:
         node: Whether it has a real node.
         hollow: How many hollow nodes it has.
+        additions: What runs beside it.
     """
     names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "busybox"]
     if node:
         names += ["kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "coredns"]
     if hollow:
         names.append("kubemark")
-    return tuple(names)
+    return (*names, *additions)
 
 
 class Components:
@@ -216,6 +217,11 @@ class Components:
             for number in range(1, self._plan.hollow + 1)
         ]
 
+    def training_operator(self) -> Component:
+        """The Kubeflow training operator."""
+        spec = training.process(self._layout, self._plan, self._machine, self._locate)
+        return Component(spec, answers(self._plan.ports[training.NAME], "/readyz", None))
+
     def all(self, hollow_holder: Record | None) -> list[Component]:
         """Every component, in the order in which they start.
 
@@ -233,6 +239,8 @@ class Components:
             if hollow_holder is not None:
                 found.append(self.hollow_relay(hollow_holder))
             found += self.hollow_nodes()
+        if training.NAME in self._plan.additions:
+            found.append(self.training_operator())
         return found
 
     def node_names(self) -> list[str]:

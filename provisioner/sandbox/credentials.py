@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import secrets
 
-from provisioner.sandbox import controlplane, hollow, node
+from provisioner.sandbox import controlplane, hollow, node, training
 from provisioner.sandbox.controlplane import Locate, kubeconfig
 from provisioner.sandbox.machine import Machine
 from provisioner.sandbox.pki import Authority, ensure_signing_key, write_private
@@ -37,6 +37,9 @@ def ensure_credentials(layout: Layout, plan: Plan) -> None:
     if plan.node:
         identities.append(node.identity(plan))
         clients += ["coredns", "kubelet"]
+    if training.NAME in plan.additions:
+        identities.append(training.identity())
+        clients.append(training.NAME)
     for identity in identities:
         cluster.ensure(identity)
     ensure_signing_key(layout.pki / "service-accounts.key")

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from provisioner.errors import PermanentError, UsageError
-from provisioner.sandbox import controlplane, hollow, network, node
+from provisioner.sandbox import controlplane, hollow, network, node, training
 from provisioner.sandbox.machine import Machine, node_obstacle
 from provisioner.sandbox.state import Layout, Plan, layouts
+
+ADDITIONS = (training.NAME,)
+"""What can run beside a cluster."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,14 @@ class Wish:
     Attributes:
         node: Whether there shall be a real node; None for "as before, or where possible".
         hollow: How many hollow nodes; None for "as before".
+        additions: What shall run beside the cluster, with what does already.
+        without: What shall not.
     """
 
     node: bool | None = None
     hollow: int | None = None
+    additions: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,35 @@ def decide_nodes(former: Plan | None, wish: Wish, machine: Machine) -> Nodes:
     return Nodes(wanted and not obstacle, count, note)
 
 
+def decide_additions(former: Plan | None, wish: Wish, machine: Machine) -> tuple[str, ...]:
+    """Decide what runs beside the cluster.
+
+    Args:
+        former: The plan so far, or None for a new sandbox.
+        wish: What is asked.
+        machine: What the machine allows.
+
+    Raises:
+        UsageError: It does not exist, is both wanted and not, or cannot run here.
+    """
+    for name in (*wish.additions, *wish.without):
+        if name not in ADDITIONS:
+            raise UsageError(
+                f"there is no addition {name!r}", reason="UnknownAddition", hint=f"there is {', '.join(ADDITIONS)}"
+            )
+    both = sorted(set(wish.additions) & set(wish.without))
+    if both:
+        raise UsageError(f"{both[0]} is both wanted and not wanted", reason="Contradiction")
+    chosen = ({*former.additions, *wish.additions} if former else set(wish.additions)) - set(wish.without)
+    obstacle = training.obstacle(machine) if training.NAME in chosen else ""
+    if obstacle:
+        raise UsageError(obstacle, reason="CannotIsolate", hint="run as root on Linux, or allow user namespaces")
+    return tuple(sorted(chosen))
+
+
 def port_purposes() -> tuple[str, ...]:
     """Every purpose that a sandbox needs a port on loopback for."""
-    return (*controlplane.PORTS, controlplane.DNS_PORT, *node.PORTS)
+    return (*controlplane.PORTS, controlplane.DNS_PORT, *node.PORTS, *training.PORTS)
 
 
 def other_plans(layout: Layout) -> list[Plan]:
@@ -104,7 +137,13 @@ def other_plans(layout: Layout) -> list[Plan]:
 
 
 def make_plan(
-    layout: Layout, former: Plan | None, nodes: Nodes, *, isolated: bool, running: Callable[[str], bool]
+    layout: Layout,
+    former: Plan | None,
+    nodes: Nodes,
+    additions: tuple[str, ...] = (),
+    *,
+    isolated: bool,
+    running: Callable[[str], bool],
 ) -> Plan:
     """Choose addresses and ports, keeping those that a sandbox has.
 
@@ -115,6 +154,7 @@ def make_plan(
         layout: The sandbox.
         former: Its plan so far.
         nodes: Which nodes it gets.
+        additions: What runs beside it.
         isolated: Whether the machine's addresses can be looked up and matter.
         running: Whether the process of a port's purpose runs.
     """
@@ -124,17 +164,19 @@ def make_plan(
         used = network.networks_in_use() if isolated else []
         block = network.choose_block(used, [plan.network for plan in others])
         ports = network.choose_ports(port_purposes(), taken)
-        return Plan(layout.name, block, nodes.node, nodes.hollow, ports, time.time())
+        return Plan(layout.name, block, nodes.node, nodes.hollow, ports, time.time(), additions)
     lost = [
         purpose
         for purpose in port_purposes()
         if purpose not in former.ports or not (running(_process_of(purpose)) or network.is_free(former.ports[purpose]))
     ]
     ports = former.ports | network.choose_ports(lost, taken | set(former.ports.values()))
-    return replace(former, node=nodes.node, hollow=nodes.hollow, ports=ports)
+    return replace(former, node=nodes.node, hollow=nodes.hollow, ports=ports, additions=additions)
 
 
 def _process_of(purpose: str) -> str:
+    if purpose in training.PORTS:
+        return training.NAME
     return {"etcd-peer": "etcd", controlplane.DNS_PORT: "coredns", "kubelet-healthz": "kubelet"}.get(purpose, purpose)
 
 
@@ -157,6 +199,7 @@ def surplus(recorded: Iterable[str], plan: Plan) -> list[str]:
             (number is not None and number > plan.hollow)
             or (of_hollow and plan.hollow == 0)
             or (of_node and not plan.node)
+            or (process in ADDITIONS and process not in plan.additions)
         ):
             unwanted.append(process)
     return unwanted

@@ -9,7 +9,7 @@ relies on nothing that a crash could have kept from being written.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from provisioner.errors import PermanentError, ProvisionerError, RefusedError
@@ -85,13 +85,23 @@ class Sandbox:
             )
         return plan
 
-    def up(self, *, node: bool | None = None, hollow: int | None = None, progress: Progress = _silent) -> SandboxStatus:
-        """Start the sandbox, repair it, or change its number of nodes. Idempotent.
+    def up(
+        self,
+        *,
+        node: bool | None = None,
+        hollow: int | None = None,
+        additions: Sequence[str] = (),
+        without: Sequence[str] = (),
+        progress: Progress = _silent,
+    ) -> SandboxStatus:
+        """Start the sandbox, repair it, or change what it consists of. Idempotent.
 
         Args:
             node: Whether there shall be a real node; None keeps what is, and
                 starts with one where the machine allows.
             hollow: How many hollow nodes; None keeps what is.
+            additions: What shall run beside the cluster as well: `training-operator`.
+            without: What shall run beside it no longer; its kinds and objects stay.
             progress: Told what is being done, one line at a time.
 
         Returns:
@@ -106,15 +116,21 @@ class Sandbox:
         machine = look()
         with self._layout.lock():
             former = self._layout.load()
-            nodes = planning.decide_nodes(former, Wish(node, hollow), machine)
+            wish = Wish(node, hollow, tuple(additions), tuple(without))
+            nodes, beside = (
+                planning.decide_nodes(former, wish, machine),
+                planning.decide_additions(former, wish, machine),
+            )
             if nodes.note:
                 progress(nodes.note)
-            for program in programs(node=nodes.node, hollow=nodes.hollow):
+            for program in programs(node=nodes.node, hollow=nodes.hollow, additions=beside):
                 path_of(program)  # before anything is started, since a half-started sandbox helps nobody
             self._layout.make()
             isolated = machine.root and machine.may_isolate
             with network.allocation():
-                plan = planning.make_plan(self._layout, former, nodes, isolated=isolated, running=self._processes.alive)
+                plan = planning.make_plan(
+                    self._layout, former, nodes, beside, isolated=isolated, running=self._processes.alive
+                )
                 self._layout.save(plan)
                 if plan.node:
                     network.ensure_bridge(self._layout.bridge, plan)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 from provisioner.errors import TransientError
-from provisioner.sandbox import bootstrap, credentials, hollow, mountpoints, network, node, planning
+from provisioner.sandbox import bootstrap, credentials, hollow, mountpoints, network, node, planning, training
 from provisioner.sandbox.binaries import path_of
 from provisioner.sandbox.components import Component, Components
 from provisioner.sandbox.images.busybox import builtin_archives
@@ -54,6 +55,8 @@ class Start:
         self._await(server)
         bootstrap.furnish(components.api())
         self._clients()
+        if training.NAME in plan.additions:
+            self._start_training_operator()
 
     def _clients(self) -> None:
         components, plan = self._components, self._plan
@@ -77,6 +80,14 @@ class Start:
         self._ensure(self._components.hollow_relay(holder))
         for component in self._components.hollow_nodes():
             self._ensure(component)
+
+    def _start_training_operator(self) -> None:
+        api, component = self._components.api(), self._components.training_operator()
+        training.furnish(api, self._layout, path_of(training.NAME).parent / "crds")
+        self._ensure(component)
+        delivered = partial(training.deliver_certificates, api, self._layout)
+        self._processes.await_ready(component.spec, delivered, component.timeout)
+        self._await(component)
 
     def _hold_namespaces(self) -> None:
         node.write_kernel_settings(self._layout)

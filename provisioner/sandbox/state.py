@@ -42,6 +42,7 @@ class Plan:
         hollow: How many hollow nodes it has.
         ports: Purpose -> TCP port, on loopback unless said otherwise.
         created: Seconds since the epoch.
+        additions: What runs beside the cluster, by name.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Plan:
     hollow: int
     ports: dict[str, int] = field(default_factory=dict)
     created: float = 0.0
+    additions: tuple[str, ...] = ()
 
     @property
     def pod_network(self) -> IPv4Network:
@@ -168,10 +170,11 @@ class Layout:
             document = json.loads(self.plan.read_text())
             known = {field.name for field in fields(Plan)}
             # What a newer version wrote for itself is none of our business: another sandbox's plan is read as well.
-            return Plan(**{name: value for name, value in dict(document).items() if name in known})
+            values = {name: value for name, value in dict(document).items() if name in known}
+            return Plan(**{**values, "additions": tuple(values.get("additions", ()))})
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise PermanentError(
                 f"{self.plan} is damaged: {error}",
                 reason="DamagedState",

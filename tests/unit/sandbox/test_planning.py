@@ -150,3 +150,42 @@ def test_a_sandbox_that_cannot_be_read_keeps_no_other_from_starting(tmp_path: Pa
     plan = planning.make_plan(good, None, Nodes(node=True, hollow=0), isolated=False, running=lambda _: False)
     good.save(plan)
     assert planning.other_plans(layout) == [plan]
+
+
+OPERATOR = ("training-operator",)
+BESIDE = replace(FORMER, additions=OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("former", "wish", "beside"),
+    [
+        (None, Wish(), ()),
+        (None, Wish(additions=OPERATOR), OPERATOR),
+        (FORMER, Wish(additions=OPERATOR), OPERATOR),
+        (BESIDE, Wish(), OPERATOR),
+        (BESIDE, Wish(additions=OPERATOR), OPERATOR),
+        (BESIDE, Wish(without=OPERATOR), ()),
+        (None, Wish(without=OPERATOR), ()),
+    ],
+)
+def test_additions_stay_until_they_are_not_wanted(former, wish: Wish, beside: tuple[str, ...]) -> None:
+    assert planning.decide_additions(former, wish, ABLE) == beside
+
+
+@pytest.mark.parametrize(
+    ("wish", "machine", "words"),
+    [
+        (Wish(additions=("operator",)), ABLE, "no addition 'operator'"),
+        (Wish(without=("operator",)), ABLE, "no addition 'operator'"),
+        (Wish(additions=OPERATOR, without=OPERATOR), ABLE, "both wanted and not"),
+        (Wish(additions=OPERATOR), BARE, "needs root or user namespaces"),
+    ],
+)
+def test_an_addition_that_cannot_be_is_refused(wish: Wish, machine: Machine, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        planning.decide_additions(None, wish, machine)
+
+
+def test_an_addition_that_is_not_wanted_is_ended() -> None:
+    assert planning.surplus(["etcd", *OPERATOR], replace(BESIDE, additions=())) == list(OPERATOR)
+    assert planning.surplus(["etcd", *OPERATOR], BESIDE) == []

@@ -39,7 +39,7 @@ def test_the_plan_comes_back(tmp_path: Path) -> None:
     layout = Layout("x", tmp_path)
     assert layout.load() is None
     layout.make()
-    plan = Plan("x", 3, node=True, hollow=2, ports={"etcd": 1}, created=1.5)
+    plan = Plan("x", 3, node=True, hollow=2, ports={"etcd": 1}, created=1.5, additions=("training-operator",))
     layout.save(plan)
     assert layout.load() == plan
     assert [found.name for found in layouts(tmp_path)] == ["x"]
