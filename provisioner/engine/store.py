@@ -9,6 +9,7 @@ ours, at this one place.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shutil
 import tempfile
@@ -20,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fsspec
+from fsspec import get_filesystem_class
+from fsspec.registry import known_implementations
 
 from provisioner.engine.location import Location
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
@@ -103,6 +105,25 @@ def folder_lost(root: str) -> TransientError:
     )
 
 
+def _client(protocol: str) -> Any:
+    """Fsspec's own client for a protocol: a library in this process may have put another in its place, as Flyte 2 does.
+
+    Args:
+        protocol: Such as `s3`.
+
+    Raises:
+        ImportError: Its package is not installed.
+    """
+    own = known_implementations.get(protocol)
+    if own is None:
+        return get_filesystem_class(protocol)
+    module, _, name = own["class"].rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise ImportError(own.get("err") or str(error)) from error
+
+
 class Store:
     """Objects below the root of one backend; paths are relative, with slashes. Safe for several threads.
 
@@ -117,7 +138,7 @@ class Store:
         with _translated(location.root):
             # Listings that were kept would hide what another process wrote.
             listings = {} if self._local else {"use_listings_cache": False}
-            self._files = fsspec.filesystem(location.protocol, **location.options, **listings)
+            self._files = _client(location.protocol)(**location.options, **listings)
 
     def _require_folder(self) -> None:
         """Tell "there is no such object" from "the folder that it was in is away".

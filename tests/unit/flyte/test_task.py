@@ -15,7 +15,7 @@ from provisioner.spec import DataServiceSpec, EnvFrom, EnvSecret, Port, Probe, T
 
 def test_every_field_of_a_specification_can_be_set_from_a_task() -> None:
     fields = {field.name for field in dataclasses.fields(DataServiceConfig)}
-    assert fields - set(DataServiceSpec.model_fields) == {"name", "existing_release_name", "cluster"}
+    assert fields - set(DataServiceSpec.model_fields) == {"name", "existing_release_name", "shared", "cluster"}
     assert set(DataServiceSpec.model_fields) <= fields
 
 

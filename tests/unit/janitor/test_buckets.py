@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import bucket
 import pytest
+from fsspec import get_filesystem_class, register_implementation
+from fsspec.implementations.memory import MemoryFileSystem
 
 from provisioner.engine import Engine
 from provisioner.engine.recovery import Holder
@@ -57,6 +59,20 @@ def test_all_stacks_are_listed_with_their_times_and_none_is_read(store, backend)
     }
     assert [key for method, key in store.requests if key.endswith(".json")] == []
     assert backend.checkpoints_read == 0
+
+
+@pytest.fixture
+def another_client() -> Iterator[None]:
+    """As Flyte 2's SDK does when it is imported."""
+    before = get_filesystem_class("s3")
+    register_implementation("s3", MemoryFileSystem, clobber=True)
+    yield
+    register_implementation("s3", before, clobber=True)
+
+
+def test_the_client_is_ours_whatever_a_library_has_put_in_its_place(store, settings, another_client):
+    fill(store)
+    assert Backend(Engine(settings), settings, lambda lock: None, backups_kept=2).listing().stacks
 
 
 def test_locks_remains_and_surplus_backups_are_found(store, backend):
