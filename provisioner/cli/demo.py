@@ -73,6 +73,10 @@ def demo(
         Path | None, typer.Option(help="The folder with the example; else the checkout's.", show_default=False)
     ] = None,
     steps: Annotated[int, typer.Option(min=10, max=10_000, help="Batches of each training worker.")] = 200,
+    with_operator: Annotated[
+        bool,
+        typer.Option("--with-operator", help="Train by a TFJob, which the Kubeflow training operator runs."),
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running, and print commands to look around.")] = False,
     end: Annotated[bool, typer.Option("--end", help="End the demonstration that was kept.")] = False,
     output: FormatOption = Format.TABLE,
@@ -87,7 +91,7 @@ def demo(
     logs.configure_as_guest(settings)
     if context is not None:
         settings = settings.model_copy(update={"context": context})
-    options = Options(None if context is not None else sandbox, image, examples, steps, keep)
+    options = Options(None if context is not None else sandbox, image, examples, steps, keep, with_operator)
     shown = _Shown()
     try:
         report = kept.end(settings, shown) if end else Demo(options, settings, shown).run()

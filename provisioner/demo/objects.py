@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from provisioner.cluster.transport import NotFoundError
 from provisioner.demo.report import DemoError
 
 JOBS = Resource("Job", "batch", "v1", "jobs")
+TFJOBS = Resource("TFJob", "kubeflow.org", "v1", "tfjobs")
 _POLL_SECONDS = 0.2
 
 
@@ -59,11 +61,10 @@ class Objects:
 
     def names(self, selector: str) -> list[str]:
         """`Kind name` of all jobs, pods and services by label."""
-        return [
-            f"{resource.kind} {item['metadata']['name']}"
-            for resource in (JOBS, PODS, SERVICES)
-            for item in self.listed(resource, selector)
-        ]
+        found = [(resource, item) for resource in (JOBS, PODS, SERVICES) for item in self.listed(resource, selector)]
+        with contextlib.suppress(NotFoundError):  # a cluster without the training operator
+            found += [(TFJOBS, item) for item in self.listed(TFJOBS, selector)]
+        return [f"{resource.kind} {item['metadata']['name']}" for resource, item in found]
 
 
 def await_true(check: Callable[[], bool], seconds: float, what: str) -> None:

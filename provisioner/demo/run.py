@@ -49,6 +49,7 @@ class Options:
         examples: The folder with the package `gnn`; None for the checkout's.
         steps: Batches of each training worker.
         keep: Leave it running at the end.
+        operator: Whether the training is a TFJob, run by the Kubeflow training operator.
     """
 
     sandbox: str | None = "default"
@@ -56,6 +57,7 @@ class Options:
     examples: Path | None = None
     steps: int = 200
     keep: bool = False
+    operator: bool = False
 
 
 class Demo:
@@ -124,8 +126,9 @@ class Demo:
 
         sandbox = Sandbox(name)
         with self._record.step("start the cluster") as step:
-            status = sandbox.up(progress=step.show.update)
-            step.result = f"sandbox {name}, {len(status.nodes)} node"
+            additions = ("training-operator",) if self._options.operator else ()
+            status = sandbox.up(additions=additions, progress=step.show.update)
+            step.result = ", ".join((f"sandbox {name}", f"{len(status.nodes)} node", *additions))
         self._settings = self._settings.model_copy(
             update={"kubeconfig": sandbox.kubeconfig, "context": sandbox.context}
         )
@@ -168,7 +171,7 @@ class Demo:
 
     def _train(self, image: str, service: DataService) -> None:
         with self._record.step("train on it") as step:
-            job = training.Job(self._job, image, tuple(service.dns_addresses()), self._options.steps)
+            job = training.Job(self._job, image, service, self._options.steps, self._options.operator)
             trained = training.run(job, self._objects, self._client, step.show)
             step.result = (
                 f"accuracy {trained.accuracy:.3f}; without the graph {trained.baseline:.3f} (softmax regression)"

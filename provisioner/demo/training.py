@@ -1,4 +1,9 @@
-"""The training Job: two workers that read the graph from the service, shown while they learn."""
+"""The training: two workers that read the graph from the service, shown while they learn.
+
+They are an indexed Job, which every cluster can run, or a TFJob, which needs
+the Kubeflow training operator. The container is the same: what starts it
+tells each worker its place, and the service's variables tell it the store.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from provisioner.cluster import ClusterClient
-from provisioner.cluster.api import PODS, SERVICES
+from provisioner.cluster.api import PODS, SERVICES, Resource
 from provisioner.demo.example import APP
-from provisioner.demo.objects import JOBS, Objects, await_true
+from provisioner.demo.objects import JOBS, TFJOBS, Objects, await_true
 from provisioner.demo.report import DemoError, Show
 from provisioner.errors import ProvisionerError
+from provisioner.flyte import DataService
 
 WORKERS = 2
 LABEL = "data-service-provisioner/demo"
 _LEADER_PORT = 29500
+# Which worker a pod is, as the Job controller and the training operator label it.
+_JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+_TF_INDEX = "training.kubeflow.org/replica-index"
 _POLL_SECONDS = 0.2
 # A model that is no better than this above the baseline has learnt nothing from the graph.
 _MARGIN = 0.1
@@ -46,14 +55,16 @@ class Job:
     Attributes:
         name: Of the Job and its headless Service.
         image: With the example's code.
-        addresses: `host:port` of each replica of the store.
+        store: The graph store.
         steps: Batches of each worker.
+        operator: Whether it is a TFJob.
     """
 
     name: str
     image: str
-    addresses: tuple[str, ...]
+    store: DataService
     steps: int
+    operator: bool = False
 
     @property
     def selector(self) -> str:
@@ -74,23 +85,46 @@ class Job:
             },
         }
 
-    def manifest(self, namespace: str) -> dict[str, Any]:
+    def _container(self, name: str, *arguments: str) -> dict[str, Any]:
+        environment = {"PYTHONPATH": APP, "OPENBLAS_NUM_THREADS": "1", **self.store.env("GRAPH")}
+        return {
+            "name": name,
+            "image": self.image,
+            "command": ["python", "-m", "gnn.train", "--steps", str(self.steps), *arguments],
+            "env": [{"name": name, "value": value} for name, value in environment.items()],
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        }
+
+    def objects(self, namespace: str) -> list[tuple[Resource, dict[str, Any]]]:
+        """What is created, in this order.
+
+        Args:
+            namespace: Where it runs.
+        """
+        if self.operator:
+            return [(TFJOBS, self.tfjob())]
+        return [(SERVICES, self.service()), (JOBS, self.job(namespace))]
+
+    def tfjob(self) -> dict[str, Any]:
+        """The TFJob. The operator makes a Service for each worker, and says in TF_CONFIG who is who."""
+        # TF_CONFIG goes into the container of this name.
+        template = {"metadata": {"labels": {LABEL: self.name}}, "spec": {"containers": [self._container("tensorflow")]}}
+        worker = {"replicas": WORKERS, "restartPolicy": "Never", "template": template}
+        return {
+            "apiVersion": f"{TFJOBS.group}/{TFJOBS.version}",
+            "kind": TFJOBS.kind,
+            "metadata": {"name": self.name, "labels": {LABEL: self.name}},
+            "spec": {"runPolicy": {"backoffLimit": 0}, "tfReplicaSpecs": {"Worker": worker}},
+        }
+
+    def job(self, namespace: str) -> dict[str, Any]:
         """The indexed Job.
 
         Args:
             namespace: Where it runs.
         """
         leader = f"{self.name}-0.{self.name}.{namespace}.svc.cluster.local:{_LEADER_PORT}"
-        command = ["python", "-m", "gnn.train", "--graph", ",".join(self.addresses)]
-        command += ["--workers", str(WORKERS), "--leader", leader, "--steps", str(self.steps)]
-        environment = {"PYTHONPATH": APP, "OPENBLAS_NUM_THREADS": "1"}
-        container = {
-            "name": "worker",
-            "image": self.image,
-            "command": command,
-            "env": [{"name": name, "value": value} for name, value in environment.items()],
-            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        }
+        container = self._container("worker", "--workers", str(WORKERS), "--leader", leader)
         pod = {"restartPolicy": "Never", "subdomain": self.name, "containers": [container]}
         return {
             "apiVersion": "batch/v1",
@@ -119,8 +153,8 @@ def run(job: Job, objects: Objects, client: ClusterClient, show: Show, seconds: 
     Raises:
         DemoError: A worker failed, it took too long, or the baseline was not beaten.
     """
-    objects.create(SERVICES, job.service())
-    objects.create(JOBS, job.manifest(objects.namespace))
+    for resource, manifest in job.objects(objects.namespace):
+        objects.create(resource, manifest)
     deadline = time.monotonic() + seconds
     pod = _first_worker(job, objects, deadline)
     result: Mapping[str, Any] = {}
@@ -146,7 +180,8 @@ def _first_worker(job: Job, objects: Objects, deadline: float) -> str:
     """Wait until worker 0 has a log, and give its pod's name."""
     while time.monotonic() < deadline:
         for pod in objects.listed(PODS, job.selector):
-            index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
+            labels = pod["metadata"].get("labels", {})
+            index = labels.get(_TF_INDEX) if job.operator else labels.get(_JOB_INDEX)
             if index == "0" and pod.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed"):
                 return str(pod["metadata"]["name"])
         time.sleep(_POLL_SECONDS)
@@ -183,11 +218,30 @@ def _show(event: Mapping[str, Any], show: Show) -> None:
 def _over(job: Job, objects: Objects) -> bool:
     if _failed(job, objects):
         raise DemoError(f"the training failed: {_states(job, objects)}")
+    if job.operator:
+        return ended_as(objects.get(TFJOBS, job.name)) == "Succeeded"
     return int(objects.get(JOBS, job.name).get("status", {}).get("succeeded", 0)) == WORKERS
 
 
 def _failed(job: Job, objects: Objects) -> bool:
+    if job.operator:
+        return ended_as(objects.get(TFJOBS, job.name)) == "Failed"
     return int(objects.get(JOBS, job.name).get("status", {}).get("failed", 0)) > 0
+
+
+def ended_as(job: Mapping[str, Any]) -> str:
+    """How a training job of the operator has ended.
+
+    Args:
+        job: The object, from the API server.
+
+    Returns:
+        `Succeeded` or `Failed`, or "" while it runs.
+    """
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition["type"] in ("Succeeded", "Failed") and condition["status"] == "True":
+            return str(condition["type"])
+    return ""
 
 
 def _states(job: Job, objects: Objects) -> str:
@@ -214,6 +268,7 @@ def remove(job_name: str, objects: Objects, seconds: float = 120.0) -> None:
     Raises:
         DemoError: Something is still there.
     """
+    objects.delete(TFJOBS, job_name)
     objects.delete(JOBS, job_name)
     objects.delete(SERVICES, job_name)
     await_true(lambda: not objects.names(f"{LABEL}={job_name}"), seconds, f"nothing of job {job_name} is left")

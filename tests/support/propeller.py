@@ -1,8 +1,8 @@
 """Runs a compiled workflow as Flyte's propeller does, on a real cluster and with a real connector.
 
 What propeller does and no more: it orders the nodes, binds their inputs, calls
-connectors over gRPC, makes a pod of a task with a container, and runs the
-failure node. Flyte keeps inputs and outputs in a blob store; here
+connectors over gRPC, makes a pod or a training job of a task with a container,
+and runs the failure node. Flyte keeps inputs and outputs in a blob store; here
 that is a folder which the node's pods see at the same path.
 """
 
@@ -29,7 +29,8 @@ from flytekit.tools.translator import get_serializable
 
 from provisioner.cluster.api import PODS
 from provisioner.demo.caller import Caller, Execution
-from provisioner.demo.objects import Objects, await_true
+from provisioner.demo.objects import TFJOBS, Objects, await_true
+from provisioner.demo.training import ended_as
 from provisioner.flyte.cleaning import CLEANUP_TYPE
 from provisioner.flyte.task import TASK_TYPE
 from provisioner.identity import dns_name
@@ -107,7 +108,10 @@ class Propeller:
         (folder / "inputs.pb").write_bytes(LiteralMap(inputs).to_flyte_idl().SerializeToString())
         name = dns_name(node.id, self._execution.name)
         container = _container(template, folder, inputs)
-        self._await_pod(node.id, name, {"metadata": {"name": name}, **_pod(container, folder)})
+        if template.type == "tensorflow":
+            self._await_job(node.id, name, _tfjob(name, template, container, folder))
+        else:
+            self._await_pod(node.id, name, {"metadata": {"name": name}, **_pod(container, folder)})
         return _outputs(node.id, folder) if template.interface.outputs else {}
 
     def _by_connector(self, node: str, template: TaskTemplate, inputs: dict[str, Literal]) -> dict[str, Literal]:
@@ -135,6 +139,19 @@ class Propeller:
                 raise NodeFailed(node, f"pod {name} has failed")
         finally:
             self._objects.delete(PODS, name)
+
+    def _await_job(self, node: str, name: str, manifest: dict[str, Any]) -> None:
+        self._objects.create(TFJOBS, manifest)
+
+        def ended() -> str:
+            return ended_as(self._objects.get(TFJOBS, name))
+
+        try:
+            await_true(lambda: ended() != "", PATIENCE, f"TFJob {name} has ended")
+            if ended() == "Failed":
+                raise NodeFailed(node, f"TFJob {name} has failed")
+        finally:
+            self._objects.delete(TFJOBS, name)
 
 
 def _compiled(workflow: WorkflowBase) -> tuple[Any, dict[str, TaskTemplate]]:
@@ -201,6 +218,19 @@ def _container(template: TaskTemplate, folder: Path, inputs: Mapping[str, Litera
 def _pod(container: dict[str, Any], folder: Path) -> dict[str, Any]:
     volume = {"name": "storage", "hostPath": {"path": str(folder), "type": "Directory"}}
     return {"spec": {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}}
+
+
+def _tfjob(name: str, template: TaskTemplate, container: dict[str, Any], folder: Path) -> dict[str, Any]:
+    replicas = int(template.custom["workerReplicas"]["replicas"])
+    # The operator puts TF_CONFIG into the container of this name.
+    pod = _pod(container | {"name": "tensorflow"}, folder)
+    worker = {"replicas": replicas, "restartPolicy": "Never", "template": pod}
+    return {
+        "apiVersion": f"{TFJOBS.group}/{TFJOBS.version}",
+        "kind": TFJOBS.kind,
+        "metadata": {"name": name},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}},
+    }
 
 
 def _outputs(node: str, folder: Path) -> dict[str, Literal]:
