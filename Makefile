@@ -27,7 +27,7 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 	@$(BIN)/provisioner demo
 
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
-	@$(BIN)/pytest tests/unit $(addprefix tests/e2e/,path engine flyte janitor registry sandbox toolchain)
+	@$(BIN)/pytest -m "not training" tests/unit $(addprefix tests/e2e/,path engine flyte janitor registry sandbox toolchain)
 
 faults: toolchain ## a kill between every two side effects of each operation, and two servers on one backend
 	@$(BIN)/pytest tests/faults --whole

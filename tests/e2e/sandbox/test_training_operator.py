@@ -12,6 +12,7 @@ from provisioner.cluster.api import Resource
 from provisioner.demo.objects import Objects, await_true
 from provisioner.settings import Settings
 
+pytestmark = pytest.mark.training
 NAME = "training-operator"
 TFJOBS = Resource("TFJob", "kubeflow.org", "v1", "tfjobs")
 PATIENCE = 120.0
