@@ -33,16 +33,26 @@ def sandbox() -> Iterator[Sandbox]:
         cluster.down()
 
 
+@pytest.fixture(scope="session")
+def settings_in(sandbox: Sandbox) -> Callable[[Path], Settings]:
+    """Settings for the cluster, with a state backend and a passphrase in a folder."""
+
+    def settings_in(folder: Path) -> Settings:
+        return Settings(
+            backend=f"file://{folder / 'backend'}",
+            passphrase_file=folder / "passphrase",
+            kubeconfig=sandbox.kubeconfig,
+            context=sandbox.context,
+            workers=2,
+        )
+
+    return settings_in
+
+
 @pytest.fixture
-def settings(sandbox: Sandbox, tmp_path: Path) -> Settings:
+def settings(settings_in: Callable[[Path], Settings], tmp_path: Path) -> Settings:
     """Settings with a state backend and a passphrase of their own."""
-    return Settings(
-        backend=f"file://{tmp_path / 'backend'}",
-        passphrase_file=tmp_path / "passphrase",
-        kubeconfig=sandbox.kubeconfig,
-        context=sandbox.context,
-        workers=2,
-    )
+    return settings_in(tmp_path)
 
 
 @pytest.fixture

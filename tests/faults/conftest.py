@@ -6,16 +6,13 @@ Without `--whole`, a fixed sample runs: see `points.sample`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fault_world import World
 
 from provisioner.settings import Settings
-
-if TYPE_CHECKING:
-    from provisioner.sandbox import Sandbox
 
 # What takes minutes by default takes seconds here.
 QUICK = {"PROVISIONER_OPERATION_TIMEOUT": "45", "PROVISIONER_CANCEL_GRACE": "3", "PROVISIONER_DRAIN_TIMEOUT": "10"}
@@ -59,16 +56,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def world(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(settings_in: Callable[[Path], Settings], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Servers that may be killed, on one backend, behind an API server that may fail."""
     folder = tmp_path_factory.mktemp("faults")
-    settings = Settings(
-        backend=f"file://{folder / 'backend'}",
-        passphrase_file=folder / "passphrase",
-        kubeconfig=sandbox.kubeconfig,
-        context=sandbox.context,
-        workers=2,
-    )
+    settings = settings_in(folder)
     made = World(settings, folder, QUICK)
     # The first use of a backend makes folders that no later one makes.
     first = made.service()

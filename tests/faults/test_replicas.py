@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_world import CHANGE, Service, World, wait_for
@@ -15,24 +16,15 @@ from points import Case, Point
 from provisioner.demo.caller import Caller
 from provisioner.settings import Settings
 
-if TYPE_CHECKING:
-    from provisioner.sandbox import Sandbox
-
 # A host that gives no sign of life counts as dead after 6 s.
 QUICK = {"PROVISIONER_HEARTBEAT": "6", "PROVISIONER_CANCEL_GRACE": "2"}
 AMID = Point("create", "cli", "rename .pulumi/stacks/data-service/STACK.json", 2)
 
 
 @pytest.fixture(scope="module")
-def world(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(settings_in: Callable[[Path], Settings], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("replicas")
-    settings = Settings(
-        backend=f"file://{folder / 'backend'}",
-        passphrase_file=folder / "passphrase",
-        kubeconfig=sandbox.kubeconfig,
-        context=sandbox.context,
-        workers=2,
-    )
+    settings = settings_in(folder)
     made = World(settings, folder, QUICK, hosts=True)
     yield made
     made.close()

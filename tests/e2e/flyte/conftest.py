@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from flyteidl.core import tasks_pb2
@@ -23,24 +23,15 @@ from provisioner.identity import Identity
 from provisioner.settings import Settings
 from provisioner.spec import Port
 
-if TYPE_CHECKING:
-    from provisioner.sandbox import Sandbox
-
 IMAGE = "localhost/busybox:sandbox"
 LISTEN = ["/bin/busybox", "nc", "-ll", "-p", "9000", "-e", "/bin/busybox", "true"]
 
 
 @pytest.fixture(scope="session")
-def settings(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(settings_in: Callable[[Path], Settings], tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """One backend for all servers of these tests."""
     folder = tmp_path_factory.mktemp("flyte")
-    return Settings(
-        backend=f"file://{folder / 'backend'}",
-        passphrase_file=folder / "passphrase",
-        kubeconfig=sandbox.kubeconfig,
-        context=sandbox.context,
-        workers=2,
-    )
+    return settings_in(folder)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -32,9 +32,6 @@ from provisioner.engine import Engine
 from provisioner.flyte import DataServiceConfig
 from provisioner.settings import Settings
 from provisioner.spec import Port
-
-if TYPE_CHECKING:
-    from provisioner.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 # Seconds within which a process must show what a test waits for; importing flytekit takes several on a busy machine.
@@ -253,16 +250,10 @@ class Fleet:
 
 
 @pytest.fixture(scope="session")
-def settings(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def settings(settings_in: Callable[[Path], Settings], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Backend and cluster of our connector; what a test leaves there is destroyed at the end."""
     folder = tmp_path_factory.mktemp("registry")
-    found = Settings(
-        backend=f"file://{folder / 'backend'}",
-        passphrase_file=folder / "passphrase",
-        kubeconfig=sandbox.kubeconfig,
-        context=sandbox.context,
-        workers=2,
-    )
+    found = settings_in(folder)
     yield found
     engine = Engine(found)
     for stack in list(engine.state.stacks()):
