@@ -160,10 +160,13 @@ class Gateway(Process):
 
 
 class Network:
-    """A way to a server that can lose what is on it: as when a node is gone without a word."""
+    """A way to a server that can lose what is on it: as when a node is gone without a word.
+
+    New connections lead to the port `to`, as those to a Service lead to what is ready.
+    """
 
     def __init__(self, to: int) -> None:
-        self._to = to
+        self.to = to
         self._lost: list[threading.Event] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -185,7 +188,7 @@ class Network:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
+                far = socket.create_connection(("127.0.0.1", self.to))
                 lost = threading.Event()
                 self._lost.append(lost)
                 for source, target in ((near, far), (far, near)):

@@ -66,6 +66,7 @@ def test_entries_of_a_silent_agent_end_at_their_age(fleet, tmp_path):
     old = fleet.old_style("old", "--type", "async:legacy")
     config = write_config(tmp_path / "agents.yaml", agent_block(old, pollInterval="300ms"))
     gateway = fleet.gateway(config, "--stale-after", "3s")
+    until(lambda: gateway.serves() == {("legacy", 0)}, "it has answered")
     old.kill()
     until(lambda: gateway.metric("agent_registry_agent_stale", agent="old") == 1, "it is stale")
     until(lambda: gateway.serves() == set(), "its entries end")
@@ -82,6 +83,7 @@ def test_a_hung_agent_delays_nobody_and_its_connection_is_given_up(fleet, tmp_pa
     block = agent_block(old, pollInterval="2s")
     block["agents"]["hung"] = {"endpoint": hung.endpoint, "insecure": True, "defaultTimeout": "100s"}
     gateway = fleet.gateway(write_config(tmp_path / "agents.yaml", block))
+    until(lambda: gateway.metric("agent_registry_agent_up", agent="hung") == 1, "it answers before it hangs")
     hung.signal(signal.SIGSTOP)
     until(lambda: gateway.metric("agent_registry_agent_stale", agent="hung") == 1, "the hung agent is stale")
     with gateway.channel() as channel:
@@ -155,37 +157,31 @@ async def test_a_rolling_update_of_the_gateway_loses_no_call(fleet, tmp_path):
     old = fleet.old_style("old", "--type", "async:legacy")
     config = write_config(tmp_path / "agents.yaml", agent_block(old))
     first, second = (fleet.gateway(config, "--drain-timeout", "10s") for _ in range(2))
+    service = Network(first.port)
     failures, answers, over = [], [], asyncio.Event()
 
     async def caller(name):
-        # As behind a Service: each new connection goes to a replica that says it serves.
-        channel, connection = None, 0
-        while not over.is_set():
-            if channel is None:
-                channel = grpc.aio.insecure_channel(first.endpoint if connection == 0 else second.endpoint)
-                connection += 1
+        # Each has a connection of its own, as callers in several processes have.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(service.endpoint, options=options) as channel:
             stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
-            try:
-                answers.append((await stub.CreateTask(create("legacy", order=name), timeout=20)).resource_meta)
-            except grpc.aio.AioRpcError as error:
-                failures.append(error)
-            if draining.is_set() and channel.get_state() is not grpc.ChannelConnectivity.READY:
-                await channel.close()
-                channel = None
-        if channel is not None:
-            await channel.close()
+            while not over.is_set():
+                try:
+                    answers.append((await stub.CreateTask(create("legacy", order=name), timeout=20)).resource_meta)
+                except grpc.aio.AioRpcError as error:
+                    failures.append(error)
 
-    draining = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for number in range(8):
             group.create_task(caller(f"caller-{number}"))
         await asyncio.to_thread(until, lambda: len(answers) > 50, "calls are running")
+        service.to = second.port
         first.signal(signal.SIGTERM)
-        draining.set()
         assert await asyncio.to_thread(first.wait, 30) == 0
         after = len(answers)
         await asyncio.to_thread(until, lambda: len(answers) > after + 50, "calls go on at the other replica")
         over.set()
+    service.close()
     assert failures == []
     creates = [event for event in old.events() if event["method"] == "CreateTask"]
     assert len(creates) == len(answers)
