@@ -235,4 +235,4 @@ async def _drain(server: grpc.aio.Server, state: _Health, gateway: Gateway, grac
         end.cancel()
     # Whoever watches the health service would hold a longer stop up to its end.
     await server.stop(_LAST_ANSWER if quiet else 0)
-    log.info("gateway stopped", calls_cut_off=0 if quiet else gateway.active)
+    log.info("gateway stopped", drained=quiet, calls_cut_off=0 if quiet else gateway.active)

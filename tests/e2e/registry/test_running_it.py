@@ -156,7 +156,7 @@ async def test_a_rolling_update_of_the_gateway_loses_no_call(fleet, tmp_path):
     """Callers are moved to the other replica by renewed connections while the first one drains."""
     old = fleet.old_style("old", "--type", "async:legacy")
     config = write_config(tmp_path / "agents.yaml", agent_block(old))
-    first, second = (fleet.gateway(config, "--drain-timeout", "10s") for _ in range(2))
+    first, second = (fleet.gateway(config, "--drain-timeout", "15s") for _ in range(2))
     service = Network(first.port)
     failures, answers, over = [], [], asyncio.Event()
 
@@ -183,6 +183,7 @@ async def test_a_rolling_update_of_the_gateway_loses_no_call(fleet, tmp_path):
         over.set()
     service.close()
     assert failures == []
+    assert '"drained": true' in first.log.read_text(), "callers stayed until they were cut off"
     creates = [event for event in old.events() if event["method"] == "CreateTask"]
     assert len(creates) == len(answers)
 
