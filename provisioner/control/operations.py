@@ -14,7 +14,7 @@ from provisioner.control.admission import Way, check_claims, check_cluster, chec
 from provisioner.control.drift import Drifted, compare
 from provisioner.control.queue import Again, Done, Kind, Operation, Outcome, Withdrawn
 from provisioner.control.quota import Quotas
-from provisioner.control.recorded import is_applied, recorded, recorded_cluster
+from provisioner.control.recorded import Recorded, recorded, recorded_cluster
 from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
 from provisioner.control.usage import Usage
@@ -128,7 +128,10 @@ class Operations:
 
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         checkpoint = self._engine.state.checkpoint(request.stack)
-        if not repair and checkpoint is not None and is_applied(checkpoint, request.spec):
+        record = recorded(checkpoint)
+        # What an operation that failed has recorded is no longer what was applied before it.
+        applied = record is not None and record.applied and record.spec.digest() == request.spec.digest()
+        if not repair and checkpoint is not None and applied:
             correct = request.spec.drift.policy == "correct"
             repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
             if not repair:
@@ -136,13 +139,18 @@ class Operations:
         if self._engine.tombstones.withdrawn(request.stack, request.accepted_at):
             return Withdrawn()
         with self._quotas.reserved(request):
-            return self._make(request, checkpoint, cancellation, repair=repair)
+            return self._make(request, checkpoint, record, cancellation, repair=repair)
 
     def _make(
-        self, request: ServiceRequest, checkpoint: Checkpoint | None, cancellation: Cancellation, *, repair: bool
+        self,
+        request: ServiceRequest,
+        checkpoint: Checkpoint | None,
+        record: Recorded | None,
+        cancellation: Cancellation,
+        *,
+        repair: bool,
     ) -> Outcome:
         check_names(self._cluster.foreign(request.identity))
-        record = recorded(checkpoint)
         check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
         stack = self._engine.stack(request.stack)
         if way(record, request) is Way.RECREATE:
@@ -198,7 +206,10 @@ class Operations:
         self._engine.tombstones.bury(request.stack, request.accepted_at)
         stack = self._engine.stack(request.stack)
         checkpoint = self._engine.state.checkpoint(request.stack)
-        if checkpoint is not None:
+        if checkpoint is None:
+            # Who was killed after the record was gone has left its backup and its history.
+            stack.tidy()
+        else:
             check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
             take_down(
                 stack,

@@ -7,7 +7,6 @@ process has asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -25,7 +24,9 @@ class Recorded:
     Attributes:
         identity: Its names and owner.
         spec: What was asked for, its secrets sealed.
-        applied: Whether that was carried out in full.
+        applied: Whether that was carried out in full. The component's inputs
+            are written when an operation begins and the stack's outputs when
+            all of its objects are done, so the hash among them is the proof.
         modified: When the checkpoint was written; None if it does not say.
         shared: Whether it belongs to its users together.
     """
@@ -65,7 +66,8 @@ def recorded(checkpoint: Checkpoint | None) -> Recorded | None:
             hint="another version wrote it: use that version, or delete the service and apply it again",
         ) from error
     shared = inputs.get("shared") is True
-    return Recorded(identity, spec, is_applied(checkpoint, spec), checkpoint.modified, shared)
+    applied = not checkpoint.pending_operations and checkpoint.outputs.get("specHash") == spec.digest()
+    return Recorded(identity, spec, applied, checkpoint.modified, shared)
 
 
 def recorded_cluster(checkpoint: Checkpoint | None) -> str:
@@ -75,17 +77,3 @@ def recorded_cluster(checkpoint: Checkpoint | None) -> str:
         checkpoint: The stack's, or None.
     """
     return str(checkpoint.component_inputs.get("cluster", "")) if checkpoint is not None else ""
-
-
-def is_applied(checkpoint: Checkpoint, spec: DataServiceSpec) -> bool:
-    """Whether a checkpoint says that this very specification was applied in full.
-
-    Stack outputs are written only when an update succeeded, so the hash among
-    them is the proof.
-
-    Args:
-        checkpoint: The stack's.
-        spec: What is wanted.
-    """
-    outputs: Mapping[str, object] = checkpoint.outputs
-    return not checkpoint.pending_operations and outputs.get("specHash") == spec.digest()

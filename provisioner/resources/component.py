@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,6 +41,10 @@ class DataService(pulumi.ComponentResource):
         opts: Pulumi's resource options.
         origin: Where it is recorded and runs.
         shared: Whether it belongs to its users together, who hold leases on it.
+
+    Attributes:
+        outputs: What it tells its users. Each resolves when every object is as
+            it was asked for, so none of them is recorded by an operation that failed.
     """
 
     def __init__(
@@ -67,23 +71,30 @@ class DataService(pulumi.ComponentResource):
 
         child = pulumi.ResourceOptions(parent=self)
         service = _marked(service_manifest(identity, spec), marks)
-        before: list[pulumi.Resource] = [Service(identity.service, opts=child, **service)]
+        made: list[pulumi.Resource] = [Service(identity.service, opts=child, **service)]
         secret = secret_manifest(identity, spec)
         if secret is not None:
             data = {name: _encoded(secrets[name]) for name in secret["data"]}
             filled = {**_marked(secret, marks), "data": pulumi.Output.secret(data)}
-            before.append(Secret(identity.service, opts=child, **filled))
-        StatefulSet(
+            made.append(Secret(identity.service, opts=child, **filled))
+        statefulset = StatefulSet(
             identity.service,
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=before, ignore_changes=[IGNORED[field] for field in spec.drift.ignore]
+                parent=self, depends_on=[*made], ignore_changes=[IGNORED[field] for field in spec.drift.ignore]
             ),
             **_marked(stateful_set_manifest(identity, spec), marks),
         )
+        made.append(statefulset)
         budget = disruption_budget_manifest(identity, spec)
         if budget is not None:
-            PodDisruptionBudget(identity.service, opts=child, **_marked(budget, marks))
-        self.register_outputs(outputs(identity, spec))
+            made.append(PodDisruptionBudget(identity.service, opts=child, **_marked(budget, marks)))
+        self.outputs = {name: _after(made, value) for name, value in outputs(identity, spec).items()}
+        self.register_outputs(self.outputs)
+
+
+def _after(made: Sequence[pulumi.Resource], value: Any) -> pulumi.Output[Any]:
+    """A value that is known when each of some resources is made; when one fails, it never is."""
+    return pulumi.Output.all(value, *(resource.urn for resource in made)).apply(lambda found: found[0])
 
 
 def _marked(manifest: dict[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
@@ -124,8 +135,8 @@ def program(
     secrets = sealer.opened(spec, identity.stack)
 
     def run() -> None:
-        DataService(identity, spec, secrets, origin=origin, shared=shared)
-        for name, value in outputs(identity, spec).items():
+        service = DataService(identity, spec, secrets, origin=origin, shared=shared)
+        for name, value in service.outputs.items():
             pulumi.export(name, value)
 
     return run

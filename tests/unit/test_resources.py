@@ -74,17 +74,17 @@ def contains(actual: Any, wanted: Any) -> bool:
 
 
 @pytest.fixture
-def loop() -> Iterator[None]:
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop in this thread: the engine's mocks need one, and a test before may have taken it away."""
     made = asyncio.new_event_loop()
     asyncio.set_event_loop(made)
-    yield
+    yield made
     asyncio.set_event_loop(None)
     made.close()
 
 
 @pytest.fixture
-def registered(loop: None) -> dict[str, Any]:
+def registered(loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
     recorder = Recorder()
     pulumi.runtime.set_mocks(recorder, project="data-service", stack=IDENTITY.stack)
 
@@ -104,6 +104,29 @@ def test_manifests_reach_the_engine_unchanged(registered: dict[str, Any]):
     # Marked as Pulumi's secret: the engine encrypts it in the checkpoint and masks it in what it shows.
     assert data[SECRET_SIGNATURE_KEY] == SECRET_SIGNATURE
     assert {name: base64.b64decode(value) for name, value in data["value"].items()} == {"KEY": b"hunter2"}
+
+
+class Refusing(Recorder):
+    """Refuses the StatefulSet, as a cluster may."""
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        if args.typ.endswith(":StatefulSet"):
+            raise RuntimeError("refused")
+        return super().new_resource(args)
+
+
+def test_no_output_tells_of_a_specification_whose_objects_failed(loop: asyncio.AbstractEventLoop):
+    pulumi.runtime.set_mocks(Refusing(), project="data-service", stack=IDENTITY.stack)
+    made: list[DataService] = []
+
+    @pulumi.runtime.test
+    def run() -> None:
+        made.append(DataService(IDENTITY, FULL, SEALER.opened(FULL, IDENTITY.stack)))
+
+    with pytest.raises(Exception, match="refused"):
+        run()
+    with pytest.raises(Exception, match="refused"):
+        loop.run_until_complete(made[0].outputs["specHash"].future())
 
 
 def test_a_secret_is_in_no_manifest_and_in_no_input_of_the_component(registered: dict[str, Any]):

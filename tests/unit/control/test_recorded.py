@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.control.recorded import is_applied, recorded
+from provisioner.control.recorded import recorded
 from provisioner.engine.checkpoint import parse
 from provisioner.errors import PermanentError
 from provisioner.identity import for_name
@@ -43,10 +43,16 @@ def test_identity_and_specification_are_read_back():
 
 def test_applied_is_what_the_outputs_prove():
     done = {"specHash": SPEC.digest()}
-    assert is_applied(checkpoint(INPUTS, done), SPEC)
-    assert not is_applied(checkpoint(INPUTS, done, pending=True), SPEC)
-    assert not is_applied(checkpoint(INPUTS, {"specHash": "other"}), SPEC)
-    assert not is_applied(checkpoint(INPUTS), SPEC)
+    for found, applied in (
+        (checkpoint(INPUTS, done), True),
+        (checkpoint(INPUTS, done, pending=True), False),
+        # Another specification was begun since: the outputs are still those of this one.
+        (checkpoint({**INPUTS, "spec": {**SPEC.document(), "replicas": 4}}, done), False),
+        (checkpoint(INPUTS), False),
+    ):
+        record = recorded(found)
+        assert record is not None
+        assert record.applied is applied
 
 
 @pytest.mark.parametrize(
