@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import OPERATIONS, Service, World, begin
+from fault_service import OPERATIONS, Service, begin
+from fault_world import World
 from points import VICTIMS, Case, Point, read, sample, write
 
 POINTS = Path(__file__).with_name("points.txt")

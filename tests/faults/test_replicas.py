@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import CHANGE, Service, World, wait_for
+from fault_service import CHANGE, Service, template
+from fault_world import World
 from flyteidl.core.execution_pb2 import TaskExecution
 from points import Case, Point
+from waiting import wait_for
 
 from provisioner.demo.caller import Caller
 from provisioner.settings import Settings
@@ -51,10 +53,10 @@ def ready_at(caller: Caller, service: Service) -> Callable[[], bool]:
 def test_any_server_answers_any_call(world: World, callers: tuple[Caller, Caller]) -> None:
     one, other = callers
     service = world.service()
-    service.meta = one.create(world.template(), service.execution)
+    service.meta = one.create(template(), service.execution)
     wait_for(ready_at(other, service), "ready at the one that was not asked for it", 90)
     wait_for(ready_at(one, service), "ready at the one that was", 90)
-    service.meta = other.create(world.template(**CHANGE), service.execution)
+    service.meta = other.create(template(**CHANGE), service.execution)
     wait_for(ready_at(one, service), "updated", 90)
     one.delete(service.meta)
     service.gone()
@@ -65,7 +67,7 @@ def test_what_both_are_asked_for_at_once_is_made_once_and_removed_once(
 ) -> None:
     service = world.service()
     with world.trail("create", service, lambda _: True), ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(caller.create, world.template(), service.execution) for caller in callers]
+        asked = [pool.submit(caller.create, template(), service.execution) for caller in callers]
         service.meta, _ = (answer.result() for answer in asked)
         for caller in callers:
             wait_for(ready_at(caller, service), "ready at both", 90)
@@ -87,7 +89,7 @@ def test_a_live_host_keeps_its_lock_however_long_it_takes(world: World, callers:
 
     one, other = callers
     with world.trail("create", service, reached):
-        service.meta = one.create(world.template(), service.execution)
+        service.meta = one.create(template(), service.execution)
         assert held.wait(90)
         try:
             (lock,) = world.engine.state.locks(service.stack)
@@ -120,7 +122,7 @@ def test_what_was_removed_at_one_is_not_made_anew_by_the_other_that_still_tries(
 
     one, other = callers
     with world.trail("create", service, reached):
-        service.meta = one.create(world.template(), service.execution)
+        service.meta = one.create(template(), service.execution)
         assert held.wait(90)
         wait_for(lambda: "is locked by" in other.poll(service.meta).message, "the other one has tried", 60)
         one.delete(service.meta)

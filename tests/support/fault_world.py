@@ -1,250 +1,39 @@
-"""What the tests of faults share: servers whose side effects are seen, an API server that can fail, and services."""
+"""What the tests of faults share: one backend, servers whose side effects are seen, an API server that can fail."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import signal
-import subprocess
 import threading
-import time
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from api_proxy import ApiProxy, Write
-from flyteidl.admin.agent_pb2 import Resource as Answer
-from flyteidl.core.execution_pb2 import TaskExecution
-from flyteidl.core.tasks_pb2 import TaskTemplate
-from flytekit.configuration import ImageConfig, SerializationSettings
-from flytekit.tools.translator import get_serializable
+from fault_server import ENGINE, Replica, command_name, ended, engine_processes
+from fault_service import Service
 from points import Case, Point, Trail, file_effect
-from syscalls import FileChange, Traced
+from syscalls import FileChange
+from waiting import wait_for
 
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import NAMESPACES, SERVICES, STATEFULSETS, Call
 from provisioner.demo.caller import Caller, Execution
-from provisioner.demo.server import ServerProcess
 from provisioner.engine import Engine
 from provisioner.errors import TransientError
-from provisioner.flyte import DataServiceConfig, DataServiceTask
-from provisioner.flyte.meta import DataServiceMeta, Wanted
-from provisioner.identity import Identity, TaskExecutionId, for_task
+from provisioner.identity import Identity
 from provisioner.settings import Settings
-from provisioner.spec import Port
 
-# Within so many polls, a quarter of a second apart, what was disturbed must be as it was asked for.
-MOST_POLLS = 400
-POLL_SECONDS = 0.25
 # Until an operation comes by the point that is waited for.
 REACH_SECONDS = 90.0
-TASK = "flow.store"
 # Of what was removed lately there is a note, for the other servers.
 NOTES = "removed"
-OPERATIONS = ("create", "update", "delete")
-# What an update asks for: it changes the Service and the StatefulSet, and gives the pod another template.
-CHANGE = {"ports": [Port(name="main", port=9000), Port(name="more", port=9001)]}
-_ENGINE = {"pulumi": "cli", "pulumi-resource": "provider"}
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait until something holds, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-    return value
-
-
-def command_name(pid: int) -> str:
-    """The name of a process, at most 15 letters; "" when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def ended(pid: int) -> bool:
-    """Whether a process runs no more; its remains may wait for its parent."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-class Replica(ServerProcess):
-    """`provisioner serve`, each change that it and its engine make to files told beforehand.
-
-    Args:
-        settings: Backend and cluster.
-        folder: For its log.
-        decide: Told each change.
-        variables: More environment.
-        host: Name of the host that it sees; "" for the real one.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        decide: Callable[[FileChange], int],
-        variables: Mapping[str, str],
-        host: str = "",
-    ) -> None:
-        super().__init__(settings, folder)
-        self.host = host
-        self._decide = decide
-        self._variables = variables
-
-    def _launch(self, command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return Traced(command, self._decide, {**environment, **self._variables}, log, self.host).process
-
-    def engine_processes(self) -> dict[str, list[int]]:
-        """`cli` and `provider` -> the pids of those that it has started and that still run."""
-        found: dict[str, list[int]] = {"cli": [], "provider": []}
-        for pid in _descendants(self.pid):
-            kind = _ENGINE.get(command_name(pid))
-            if kind is not None and not ended(pid):
-                found[kind].append(pid)
-        return found
-
-    def victims(self) -> dict[str, list[int]]:
-        """What can be killed now -> its pids; the machine only where it is more than the server."""
-        engine = {kind: pids for kind, pids in self.engine_processes().items() if pids}
-        found = {"server": [self.pid], **engine}
-        return {**found, "machine": list(itertools.chain(*found.values()))} if engine else found
-
-
-def _idle(change: FileChange) -> bool:
-    """Whether it changes nothing: it takes away what is not there, or makes a folder that is."""
-    there = os.path.lexists(change.path)
-    return there if change.verb == "mkdir" else change.verb in ("unlink", "rmdir") and not there
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                yield child
-                yield from _descendants(child)
-
-
-def begin(operation: str, service: Service) -> None:
-    """Ask for what an operation does.
-
-    Args:
-        operation: `create`, `update` or `delete`.
-        service: Its service.
-    """
-    if operation == "create":
-        service.create()
-    elif operation == "update":
-        service.create(**CHANGE)
-    else:
-        service.delete()
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong for a while.
-
-    Attributes:
-        name: Names it.
-        begins: Whether it begins at a point.
-        begin: Called then, with the server that carries the operation out.
-        seconds: How long it lasts.
-        end: Called afterwards.
-    """
-
-    name: str
-    begins: Callable[[Point], bool]
-    begin: Callable[[World, Replica], None]
-    seconds: float
-    end: Callable[[World], None]
-
-
-@dataclass
-class Service:
-    """One data service, asked for as propeller does.
-
-    Attributes:
-        world: Where.
-        execution: On whose behalf.
-        meta: What CreateTask answered last.
-        polls: How many polls the last wait took.
-    """
-
-    world: World
-    execution: Execution
-    meta: bytes = b""
-    polls: int = 0
-
-    @property
-    def identity(self) -> Identity:
-        """Known before anybody has answered: it follows from the execution."""
-        who = self.execution
-        task = TaskExecutionId("p", "d", who.name, who.node, TASK, "v1", who.attempt)
-        return for_task(task, namespace=who.namespace, name="store")
-
-    @property
-    def stack(self) -> str:
-        return self.identity.stack
-
-    def create(self, **change: Any) -> None:
-        """CreateTask; a call that fails is repeated, as propeller does."""
-        self.meta = self.world.calling(lambda caller: caller.create(self.world.template(**change), self.execution))
-        content = DataServiceMeta.decode(self.meta).content
-        assert isinstance(content, Wanted)
-        assert content.request.identity == self.identity
-
-    def delete(self) -> None:
-        """DeleteTask; likewise."""
-        self.world.calling(lambda caller: caller.delete(self.meta))
-
-    def poll(self) -> Answer:
-        return self.world.calling(lambda caller: caller.poll(self.meta))
-
-    def converge(self) -> None:
-        """Poll until it is ready, and assert that there is one of each object, no lock and no process."""
-        said: list[str] = []
-        for self.polls in range(1, MOST_POLLS + 1):
-            answer = self.poll()
-            if not said or said[-1] != answer.message:
-                said.append(answer.message)
-            assert answer.phase != TaskExecution.FAILED, said
-            if answer.phase == TaskExecution.SUCCEEDED:
-                break
-            time.sleep(POLL_SECONDS)
-        else:
-            raise AssertionError(f"not ready after {MOST_POLLS} polls: {said}")
-        stack, state = self.stack, self.world.engine.state
-        checkpoint = state.checkpoint(stack)
-        assert checkpoint is not None
-        assert checkpoint.pending_operations == ()
-        assert self.world.objects(stack) == {"Service": 1, "StatefulSet": 1}
-        wait_for(lambda: not state.locks(stack), "no lock is left")
-        wait_for(lambda: not self.world.engine_processes(), "no process of the engine is left")
-
-    def vanish(self) -> None:
-        """DeleteTask, and assert that nothing of it is left, in cluster, backend and machine."""
-        self.delete()
-        self.gone()
-
-    def gone(self) -> None:
-        """Assert that nothing of it is left before long."""
-        left: list[str] = []
-        for self.polls in range(1, MOST_POLLS + 1):
-            left = self.world.left(self.identity)
-            if not left:
-                return
-            time.sleep(POLL_SECONDS)
-        raise AssertionError(f"after {MOST_POLLS} looks there is still {left}; its status: {self.poll().message}")
 
 
 class World:
@@ -338,21 +127,6 @@ class World:
         """A service that nobody has asked for yet."""
         return Service(self, Execution(f"f{uuid.uuid4().hex[:12]}", self.namespace))
 
-    def template(self, **change: Any) -> TaskTemplate:
-        """The task of a service of one replica that starts and ends at once."""
-        fields: dict[str, Any] = {
-            "name": "store",
-            "image": "localhost/busybox:sandbox",
-            "command": ["/bin/busybox", "nc", "-ll", "-p", "9000", "-e", "/bin/busybox", "true"],
-            "ports": [Port(name="main", port=9000)],
-            "replicas": 1,
-            "termination_grace_period_seconds": 0,
-            **change,
-        }
-        task = DataServiceTask(name=TASK, task_config=DataServiceConfig(**fields))
-        settings = SerializationSettings(ImageConfig(), project="p", domain="d", version="v1")
-        return get_serializable(OrderedDict(), settings, task).template.to_flyte_idl()
-
     def objects(self, stack: str) -> dict[str, int]:
         """How many objects of each kind carry the label of a stack."""
         query = {"labelSelector": f"data-service-provisioner/stack={stack}"}
@@ -371,14 +145,7 @@ class World:
 
     def engine_processes(self) -> list[int]:
         """The pids of all processes of engines that these servers have started, also of killed ones."""
-        mark = str(self.settings.kubeconfig).encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal() and command_name(pid := int(entry.name)) in _ENGINE and not ended(pid):
-                with suppress(OSError):
-                    if mark in (entry / "environ").read_bytes():
-                        found.append(pid)
-        return found
+        return engine_processes(str(self.settings.kubeconfig))
 
     # Side effects.
 
@@ -424,42 +191,12 @@ class World:
             yield
             assert fired.wait(REACH_SECONDS), f"no operation came by this point: {case.point}"
 
-    def disturbed(self, operation: str, service: Service, fault: Fault) -> None:
-        """Begin an operation, let a fault begin in its midst, poll while it lasts, and let it end.
-
-        Args:
-            operation: `create`, `update` or `delete`.
-            service: Its service.
-            fault: What goes wrong.
-        """
-        server, begun = self.server(), threading.Event()
-
-        def reached(point: Point) -> bool:
-            if fault.begins(point) and not begun.is_set():
-                begun.set()
-                fault.begin(self, server)
-            return True
-
-        with self.trail(operation, service, reached):
-            begin(operation, service)
-            assert begun.wait(REACH_SECONDS), "no operation came so far"
-            end = time.monotonic() + fault.seconds
-            while time.monotonic() < end:
-                answer = service.poll()
-                assert answer.phase != TaskExecution.FAILED or operation == "delete", answer.message
-                time.sleep(POLL_SECONDS)
-            fault.end(self)
-            if operation == "delete":
-                service.gone()
-            else:
-                service.converge()
-
     def _file_change(self, change: FileChange) -> int:
         if not change.path.is_relative_to(self.backend):
             return 0
         trail = self._trail
         if trail is not None and not _idle(change):
-            actor = _ENGINE.get(command_name(change.pid), "server")
+            actor = ENGINE.get(command_name(change.pid), "server")
             trail.effect(actor, file_effect(change.verb, change.path, self.backend, self._stack))
         return self.refuse(change)
 
@@ -477,3 +214,9 @@ class World:
             return True
         actor = "server" if write.agent.startswith("data-service-provisioner/") else "provider"
         return trail.effect(actor, f"{write.method} {write.resource} {moment}")
+
+
+def _idle(change: FileChange) -> bool:
+    """Whether it changes nothing: it takes away what is not there, or makes a folder that is."""
+    there = os.path.lexists(change.path)
+    return there if change.verb == "mkdir" else change.verb in ("unlink", "rmdir") and not there
