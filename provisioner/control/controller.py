@@ -8,7 +8,6 @@ whether it was carried out.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,12 +17,13 @@ from typing import Self
 
 from prometheus_client import REGISTRY
 
-from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness, stuck_pods
+from provisioner.cluster import ClusterCache, ClusterClient, Diagnosis, Snapshot, diagnose, readiness
 from provisioner.cluster.findings.rules import graces
-from provisioner.cluster.objects import Pod
+from provisioner.control.again import again
 from provisioner.control.census import PhaseCollector, census
 from provisioner.control.derive import as_scaled, derive, derive_cluster
 from provisioner.control.ending import Ending
+from provisioner.control.failures import REMEMBERED_SECONDS, Failures
 from provisioner.control.last_words import LastWords
 from provisioner.control.operations import Operations
 from provisioner.control.queue import Backoff, Intent, KeyedQueue, Kind, View
@@ -37,11 +37,6 @@ from provisioner.engine import Engine
 from provisioner.errors import RefusedError
 from provisioner.identity import Identity, User
 from provisioner.settings import Settings
-
-# How long the end of a service is remembered, so that a late poll learns of it.
-_REMEMBERED_SECONDS = 3600.0
-# An applied object that the watch does not show after this time is gone, not late.
-_WATCH_LAG_SECONDS = 15.0
 
 
 class Controller:
@@ -80,8 +75,7 @@ class Controller:
         self._settings = settings
         self._graces = graces(settings.graces)
         self._clock = clock
-        self._failures: dict[str, tuple[ServiceRequest, Status, float]] = {}
-        self._lock = threading.Lock()
+        self._failures = Failures()
         self._swept_at = clock()
         self._phases = PhaseCollector(self.phases)
         self.ending = Ending(usage, recorded, cache.stack_of, remaining, made, self.leave)
@@ -170,11 +164,10 @@ class Controller:
                 ever see it ready (reason `NamespaceNotWatched`).
         """
         self._require_watched(request)
-        with self._lock:
-            failure = self._failures.get(request.stack)
-            if failure is not None and failure[0].same(request):
-                return failure[1]
-            self._failures.pop(request.stack, None)
+        failure = self._failures.of(request)
+        if failure is not None:
+            return failure
+        self._failures.forget_other(request)
         return self._status(request, self._workers.submit(Intent(Kind.APPLY, request)))
 
     def _require_watched(self, request: ServiceRequest) -> None:
@@ -192,8 +185,7 @@ class Controller:
         Args:
             request: What is wanted.
         """
-        with self._lock:
-            self._failures.pop(request.stack, None)
+        self._failures.forget(request.stack)
         return self._status(request, self._workers.submit(Intent(Kind.APPLY, request, repair=True), force=True))
 
     def observe(self, request: ServiceRequest) -> Status:
@@ -202,9 +194,9 @@ class Controller:
         Args:
             request: What was asked for.
         """
-        failure = self._failures.get(request.stack)
-        if failure is not None and failure[0].same(request):
-            return failure[1]
+        failure = self._failures.of(request)
+        if failure is not None:
+            return failure
         view = self._workers.view(request.stack)
         if view is None:
             if self._clock() >= request.deadline and self._cache.snapshot(request.identity).statefulset is None:
@@ -218,8 +210,7 @@ class Controller:
         Args:
             request: The service; its specification does not matter.
         """
-        with self._lock:
-            self._failures.pop(request.stack, None)
+        self._failures.forget(request.stack)
         self._last_words.forget(request.stack)
         return self._status(request, self._workers.submit(Intent(Kind.REMOVE, request)))
 
@@ -234,8 +225,7 @@ class Controller:
         intent = Intent(Kind.REMOVE, request, unused=True)
         if view is not None and not view.settled and view.intent.kind is Kind.REMOVE and not view.intent.unused:
             return self._status(request, view)  # somebody wants it gone in any case
-        with self._lock:
-            self._failures.pop(request.stack, None)
+        self._failures.forget(request.stack)
         self._last_words.forget(request.stack)
         force = anew and view is not None and view.settled and bool(view.users)
         return self._status(request, self._workers.submit(intent, force=force))
@@ -275,9 +265,7 @@ class Controller:
 
     def phases(self) -> Mapping[Phase, int]:
         """How many services are in which phase."""
-        with self._lock:
-            failed = list(self._failures)
-        return census(self._cache.statefulsets(), self._workers.views(), failed)
+        return census(self._cache.statefulsets(), self._workers.views(), self._failures.stacks())
 
     def _seen(self, request: ServiceRequest, snapshot: Snapshot) -> Status:
         """The status of an applied service of which only the cluster is asked."""
@@ -293,10 +281,8 @@ class Controller:
     def _status(self, request: ServiceRequest, view: View) -> Status:
         now = self._clock()
         snapshot = self._cache.snapshot(request.identity)
-        if self._lost(view, snapshot, now):
-            view = self._workers.submit(Intent(Kind.APPLY, view.intent.request, repair=True), force=True)
-        elif stuck := self._stuck(view, snapshot):
-            view = self._workers.submit(Intent(Kind.APPLY, view.intent.request, stuck=stuck), force=True)
+        if (intent := again(view, snapshot, now)) is not None:
+            view = self._workers.submit(intent, force=True)
         seen = as_scaled(request, snapshot)
         status = derive(
             seen,
@@ -321,43 +307,19 @@ class Controller:
         awaited = self._last_words.want(request.stack, found.wants_logs)
         return replace(found, final=False) if awaited else found
 
-    def _lost(self, view: View, snapshot: Snapshot, now: float) -> bool:
-        """Whether the objects of an applied service were taken away behind our back."""
-        return (
-            view.intent.kind is Kind.APPLY
-            and view.settled
-            and view.error is None
-            and snapshot.fresh
-            and snapshot.statefulset is None
-            and now - view.settled_at > _WATCH_LAG_SECONDS
-        )
-
-    def _stuck(self, view: View, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Pods that hold up the rollout of the specification that is wanted."""
-        found, wanted = snapshot.statefulset, view.intent.request.spec
-        applied = view.intent.kind is Kind.APPLY and view.settled and view.error is None
-        if not applied or found is None or found.digest != wanted.digest():
-            return ()
-        asked = {pod.uid for pod in view.intent.stuck}
-        return tuple(pod for pod in stuck_pods(snapshot) if pod.uid not in asked)
-
     def _fail(self, request: ServiceRequest, status: Status) -> Status:
         """Remember a failure, and remove what ends with its execution: Flyte never asks for it after FAILED."""
-        with self._lock:
-            self._failures[request.stack] = (request, status, self._clock())
+        self._failures.add(request, status, self._clock())
         if request.identity.owner and request.spec.deletion_policy == "Delete":
             self._workers.submit(Intent(Kind.REMOVE, request, unused=True))
         return status
 
     def _sweep_memory(self, now: float) -> None:
-        if now - self._swept_at < _REMEMBERED_SECONDS / 4:
+        if now - self._swept_at < REMEMBERED_SECONDS / 4:
             return
         self._swept_at = now
-        self._workers.forget_settled(_REMEMBERED_SECONDS)
-        with self._lock:
-            for stack, (_, _, failed_at) in list(self._failures.items()):
-                if now - failed_at > _REMEMBERED_SECONDS:
-                    del self._failures[stack]
+        self._workers.forget_settled(REMEMBERED_SECONDS)
+        self._failures.forget_old(now)
 
 
 def _expired(request: ServiceRequest) -> Status:

@@ -192,9 +192,9 @@ def test_lost_objects_are_made_again(
 ):
     from kubernetes import client, config
 
-    from provisioner.control import controller as module
+    from provisioner.control import again as module
 
-    monkeypatch.setattr(module, "_WATCH_LAG_SECONDS", 0.5)
+    monkeypatch.setattr(module, "WATCH_LAG_SECONDS", 0.5)
     config.load_kube_config(str(settings.kubeconfig), context=settings.context)
     request = make()
     control.ensure(request)
