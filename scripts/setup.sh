@@ -28,7 +28,7 @@ say 2 "dependencies ($(grep -c '==' requirements/dev.txt) packages)"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 # uv installs in seconds what takes pip minutes; where only pip is configured for a mirror, pip does it.
 pip install --require-hashes --requirement requirements/setup.txt
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement requirements/dev.txt ||
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement requirements/dev.txt ||
   pip install --progress-bar on --require-hashes --requirement requirements/dev.txt
 
 say 3 "this project"

@@ -18,6 +18,7 @@ from provisioner.control.controller import Controller
 from provisioner.control.heartbeat import Heartbeat
 from provisioner.control.holders import LeaseHolders
 from provisioner.engine import Engine
+from provisioner.engine.host import load_provider_sdk
 from provisioner.errors import ProvisionerError
 from provisioner.settings import Settings
 
@@ -60,6 +61,7 @@ class Replica(Controller):
         """Give the first sign of life, and start the watch and the workers."""
         self._heartbeat.start()
         super().start()
+        load_provider_sdk()
         threading.Thread(target=self._unlock, name="unlock", daemon=True).start()
 
     def stop(self, timeout: float) -> bool:

@@ -33,6 +33,8 @@ OnEvent = Callable[[EngineEvent], None]
 _THREADS = 4
 _PROVIDER_MODULES = ("meta.v1", "core.v1", "apps.v1", "policy.v1")
 
+_LOADING = threading.Lock()
+
 _log = structlog.get_logger(__name__)
 
 
@@ -54,15 +56,21 @@ class _Events(events_pb2_grpc.EventsServicer):
         return Empty()
 
 
+def load_provider_sdk() -> None:
+    """Import what an inline program needs; it takes seconds, in which no other thread gets far.
+
+    A server calls it before it serves. Otherwise the first operation does it.
+    """
+    with _LOADING:
+        _load_modules()
+
+
 @lru_cache(maxsize=1)
-def _load_provider_sdk() -> None:
+def _load_modules() -> None:
     # pulumi_kubernetes loads each of its modules at the first look into it, and two threads that look at once find a
     # module without its classes.
     for name in _PROVIDER_MODULES:
         vars(import_module(f"pulumi_kubernetes.{name}"))
-
-
-_LOADING = threading.Lock()
 
 
 class Host:
@@ -84,8 +92,7 @@ class Host:
         self._server = grpc.server(self._pool, options=GRPC_OPTIONS)
         events_pb2_grpc.add_EventsServicer_to_server(_Events(on_event), self._server)
         if self._language is not None:
-            with _LOADING:
-                _load_provider_sdk()
+            load_provider_sdk()
             language_pb2_grpc.add_LanguageRuntimeServicer_to_server(self._language, self._server)
         self._port = self._server.add_insecure_port("127.0.0.1:0")
 

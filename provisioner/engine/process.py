@@ -32,6 +32,9 @@ OUTPUT_LIMIT = 256 * 1024
 """Bytes of a process's output that are kept; the last ones, since errors come last."""
 
 _KILL_PATIENCE = 5.0
+# Nice levels by which the engine stands back: many of them at once must not keep the server from its answers.
+_YIELDS = 5
+_LOWEST = 19
 
 
 class Cause(Enum):
@@ -128,7 +131,7 @@ def run(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], li
 
 def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=cwd,
             env=dict(environment),
@@ -138,6 +141,8 @@ def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) ->
             bufsize=0,
             start_new_session=True,
         )
+        with suppress(ProcessLookupError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, min(_LOWEST, os.getpriority(os.PRIO_PROCESS, 0) + _YIELDS))
     except BlockingIOError as error:
         raise TransientError(
             f"cannot start {command[0]}: the limit of processes is reached",
@@ -150,6 +155,7 @@ def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) ->
             reason="EngineMissing",
             hint="run `provisioner toolchain install engine`",
         ) from error
+    return process
 
 
 def _supervise(process: subprocess.Popen[bytes], wake: int, limits: Limits) -> Finished:

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flyteidl.admin import agent_pb2
+from flyteidl.core import literals_pb2
 from flyteidl.core.execution_pb2 import ExecutionError, TaskExecution, TaskLog
+from flytekit import FlyteContext
+from flytekit.core.type_engine import TypeEngine
 from flytekit.extend.backend.base_connector import Resource
 
 from provisioner.control.status import Phase, Status
@@ -73,6 +76,11 @@ _OF_THE_SYSTEM = frozenset(
 )
 
 
+# Outputs as protobuf: flytekit takes milliseconds for it, in the event loop, and every call would wait for that.
+_ENCODED: dict[str, literals_pb2.LiteralMap] = {}
+_MOST_ENCODED = 256
+
+
 @dataclass
 class Answer(Resource):  # type: ignore[misc]
     """flytekit's answer, with the reason of a failure where Flyte has a field for it.
@@ -85,13 +93,28 @@ class Answer(Resource):  # type: ignore[misc]
 
     async def to_flyte_idl(self) -> agent_pb2.Resource:
         """As protobuf; a failure says its code, and whether the author or the deployment is to act."""
-        message = await super().to_flyte_idl()
+        message = agent_pb2.Resource(phase=self.phase, message=self.message, log_links=self.log_links)
+        if self.outputs is not None:
+            message.outputs.CopyFrom(await _encoded(self.outputs))
+        if self.custom_info:
+            message.custom_info.update(self.custom_info)
         if self.phase == TaskExecution.FAILED:
             origin = ExecutionError.SYSTEM if self.reason in _OF_THE_SYSTEM else ExecutionError.USER
             message.agent_error.code = self.reason or "Failed"
             message.agent_error.kind = agent_pb2.AgentError.NON_RECOVERABLE
             message.agent_error.origin = origin
         return message
+
+
+async def _encoded(outputs: dict[str, Any]) -> literals_pb2.LiteralMap:
+    key = repr(outputs)
+    found = _ENCODED.get(key)
+    if found is None:
+        found = await TypeEngine.dict_to_literal_map_pb(FlyteContext.current_context(), outputs)
+        while len(_ENCODED) >= _MOST_ENCODED:
+            del _ENCODED[next(iter(_ENCODED))]
+        _ENCODED[key] = found
+    return found
 
 
 def of_status(content: Wanted | Attached, status: Status, links: Sequence[TaskLog] = ()) -> Answer:

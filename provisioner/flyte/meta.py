@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 from flytekit.extend.backend.base_connector import ResourceMeta
@@ -161,16 +162,22 @@ class DataServiceMeta(ResourceMeta):  # type: ignore[misc]
     @classmethod
     def decode(cls, data: bytes) -> DataServiceMeta:
         """Read what any version wrote; never raises, since an error here would count against the task."""
-        try:
-            document = json.loads(data if data.startswith(b"{") else _inflate(data))
-            version = int(document["v"])
-            if version > VERSION:
-                message = f"resource meta of version {version}; this server reads up to version {VERSION}"
-                return cls(Unreadable(message, newer=True, raw=data))
-            return cls(_content(document))
-        except (ValueError, KeyError, TypeError, AttributeError, zlib.error, RecursionError, ProvisionerError) as error:
-            message = f"resource meta that this connector did not write ({len(data)} bytes, {type(error).__name__})"
-            return cls(Unreadable(message, newer=False, raw=data))
+        return cls(_read(data))
+
+
+# Each poll of a task brings the same bytes, and to check a specification takes longer than all else in a poll.
+@lru_cache(maxsize=4096)
+def _read(data: bytes) -> Content:
+    try:
+        document = json.loads(data if data.startswith(b"{") else _inflate(data))
+        version = int(document["v"])
+        if version > VERSION:
+            message = f"resource meta of version {version}; this server reads up to version {VERSION}"
+            return Unreadable(message, newer=True, raw=data)
+        return _content(document)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, RecursionError, ProvisionerError) as error:
+        message = f"resource meta that this connector did not write ({len(data)} bytes, {type(error).__name__})"
+        return Unreadable(message, newer=False, raw=data)
 
 
 def _inflate(data: bytes) -> bytes:
