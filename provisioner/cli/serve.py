@@ -59,16 +59,20 @@ def serve(
     ] = None,
 ) -> int:
     """Serve Flyte over gRPC, with health and metrics, until SIGTERM."""
-    from provisioner import logs
+    from provisioner import logs, tracing
     from provisioner.flyte.server import serve as run
     from provisioner.settings import load
 
     given = {"host": host, "port": port, "metrics_port": metrics_port, "plaintext": plaintext or None}
     settings = load().model_copy(update={name: value for name, value in given.items() if value is not None})
     logs.configure(settings)
+    tracing.start()
 
-    with announced(ready_file) as announce, _janitor(settings, gc_interval):
-        clean = run(settings, announce)
+    try:
+        with announced(ready_file) as announce, _janitor(settings, gc_interval):
+            clean = run(settings, announce)
+    finally:
+        tracing.stop()
     if clean:
         return Exit.DONE
     note("an operation was still running at the end; the next start continues it")

@@ -12,6 +12,7 @@ from provisioner.control import metrics
 from provisioner.control.queue import Again, Done, Failed, Intent, KeyedQueue, Operation, Outcome, View, Withdrawn
 from provisioner.engine import Cancellation
 from provisioner.errors import PermanentError, ProvisionerError
+from provisioner.tracing import span
 
 log = structlog.get_logger(__name__)
 
@@ -138,19 +139,18 @@ class Workers:
         intent = operation.intent
         bound = log.bind(stack_name=intent.key, operation=intent.kind.value, failures=operation.failures)
         started = time.monotonic()
-        try:
-            outcome = self._run(operation, cancellation)
-        except ProvisionerError as error:
-            outcome = Failed(error)
-        except Exception as error:  # noqa: BLE001 - one faulty operation must not end its worker
-            bound.exception("operation raised what it must not")
-            outcome = Failed(
-                PermanentError(
-                    f"{type(error).__name__}: {error}",
-                    reason="InternalError",
-                    hint="a fault of the provisioner: its log has the traceback",
-                )
-            )
+        who = intent.request.identity
+        with span(
+            f"operation {intent.kind.value}",
+            execution=who.owner,
+            project=who.project,
+            domain=who.domain,
+            stack=who.stack,
+        ) as traced:
+            outcome = self._carried_out(operation, cancellation, bound)
+            traced.tell(outcome=_result(outcome))
+            if isinstance(outcome, Failed):
+                traced.fail(outcome.error.reason, outcome.error.message)
         metrics.RUN_SECONDS.labels(intent.kind.value).observe(time.monotonic() - started)
         metrics.OPERATIONS.labels(intent.kind.value, _result(outcome)).inc()
         if isinstance(outcome, Failed):
@@ -160,6 +160,23 @@ class Workers:
         elif isinstance(outcome, Done):
             bound.info("operation done", changes=len(outcome.changes))
         return outcome
+
+    def _carried_out(
+        self, operation: Operation, cancellation: Cancellation, bound: structlog.stdlib.BoundLogger
+    ) -> Outcome:
+        try:
+            return self._run(operation, cancellation)
+        except ProvisionerError as error:
+            return Failed(error)
+        except Exception as error:  # noqa: BLE001 - one faulty operation must not end its worker
+            bound.exception("operation raised what it must not")
+            return Failed(
+                PermanentError(
+                    f"{type(error).__name__}: {error}",
+                    reason="InternalError",
+                    hint="a fault of the provisioner: its log has the traceback",
+                )
+            )
 
 
 def _result(outcome: Outcome) -> str:

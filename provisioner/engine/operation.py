@@ -29,6 +29,7 @@ from provisioner.engine.records import Records, locked
 from provisioner.engine.recovery import Holder
 from provisioner.engine.state import Lock, StateReader
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
+from provisioner.tracing import span
 
 HolderAlive = Callable[[Lock], bool | None]
 """Says of a lock's holder on another machine whether it lives; None if that cannot be known."""
@@ -240,7 +241,11 @@ class Operation:
         if left <= 0:
             raise self._late(arguments[0])
         limits = Limits(left, self._parts.grace, stop or self._cancellation)
-        finished = self._parts.cli.run(arguments, folder=self._folder, limits=limits, backend=self._backend)
+        verb = " ".join(arguments[:2]) if arguments[0] == "stack" else arguments[0]
+        with span(f"pulumi {verb}", stack=self._name) as traced:
+            finished = self._parts.cli.run(arguments, folder=self._folder, limits=limits, backend=self._backend)
+            if finished.code != 0:
+                traced.fail("EngineFailed", f"exit code {finished.code}, ended by {finished.cause.value}")
         if finished.killed and self._parts.records is not None and self._backend is None:
             self._release(finished.pid)
         return finished

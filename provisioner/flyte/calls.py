@@ -25,6 +25,8 @@ from flytekit.extend.backend.utils import mirror_async_methods
 from provisioner.errors import ProvisionerError, UsageError
 from provisioner.flyte import insight
 from provisioner.flyte.connector import DataServiceConnector
+from provisioner.flyte.meta import Attached, Cleanup, DataServiceMeta, Wanted
+from provisioner.tracing import Span, span
 
 log = structlog.get_logger(__name__)
 
@@ -45,15 +47,23 @@ class Calls(AsyncConnectorService):  # type: ignore[misc]
 
     async def CreateTask(self, request: agent_pb2.CreateTaskRequest, context: Any) -> Any:
         """Create, beside at most 7 other writes."""
-        return await self._write(super().CreateTask(request, context), context)
+        run = request.task_execution_metadata.task_execution_id.node_execution_id.execution_id
+        told = {"execution": run.name, "project": run.project, "domain": run.domain}
+        with span("CreateTask", _headers(context), task_type=request.template.type, **told) as traced:
+            answer = await self._write(super().CreateTask(request, context), context)
+            if answer is not None:
+                traced.tell(**_whose(answer.resource_meta))
+            return _ended(traced, answer, context)
 
     async def GetTask(self, request: agent_pb2.GetTaskRequest, context: Any) -> Any:
         """Poll; it never waits for another kind of call."""
-        return await _plainly(super().GetTask(request, context), context)
+        with span("GetTask", _headers(context), **_whose(request.resource_meta)) as traced:
+            return _ended(traced, await _plainly(super().GetTask(request, context), context), context)
 
     async def DeleteTask(self, request: agent_pb2.DeleteTaskRequest, context: Any) -> Any:
         """Delete, beside at most 7 other writes."""
-        return await self._write(super().DeleteTask(request, context), context)
+        with span("DeleteTask", _headers(context), **_whose(request.resource_meta)) as traced:
+            return _ended(traced, await self._write(super().DeleteTask(request, context), context), context)
 
     async def GetTaskMetrics(self, request: agent_pb2.GetTaskMetricsRequest, context: Any) -> Any:
         """The metrics that the request names; all when it names none."""
@@ -83,6 +93,32 @@ class Calls(AsyncConnectorService):  # type: ignore[misc]
         task.add_done_callback(self._writing.discard)
         # A caller who gives up ends neither the thread nor its share of the bound.
         return await asyncio.shield(task)
+
+
+def _headers(context: Any) -> dict[str, str]:
+    return {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def _whose(meta: bytes) -> dict[str, str]:
+    """Attributes of a call's span."""
+    content = DataServiceMeta.decode(meta).content
+    if isinstance(content, Wanted):
+        who = content.request.identity
+        told = {"execution": who.owner, "project": who.project, "domain": who.domain, "stack": who.stack}
+        user = content.user
+    else:
+        told, user = {}, content.user if isinstance(content, Attached | Cleanup) else None
+    if user is not None:
+        # The one who calls, of a service that belongs to several or to somebody else.
+        told |= {"execution": user.execution, "project": user.project, "domain": user.domain}
+    return told
+
+
+def _ended(traced: Span, answer: Any, context: Any) -> Any:
+    # flytekit answers a failed call with nothing, and says why in the context.
+    if answer is None:
+        traced.fail(getattr(context.code(), "name", str(context.code())), context.details() or "")
+    return answer
 
 
 async def _addressed(request: Any, context: Any) -> tuple[Any, Any]:
