@@ -49,12 +49,8 @@ NEEDED: tuple[Permission, ...] = (
     Permission("get", "", "pods", "log", optional=True),
     *(Permission(verb, "", "persistentvolumeclaims") for verb in ("list", "watch")),
     Permission("delete", "", "persistentvolumeclaims", optional=True),
-    *(
-        Permission(verb, "coordination.k8s.io", "leases", optional=True)
-        for verb in ("get", "list", "create", "patch", "delete")
-    ),
     *(Permission(verb, "", "events", optional=True) for verb in ("list", "watch")),
-    # The servers' signs of life, in one namespace.
+    # The users of shared services, and the servers' signs of life.
     *(
         Permission(verb, "coordination.k8s.io", "leases", optional=True)
         for verb in ("get", "list", "create", "patch", "delete")
