@@ -27,12 +27,12 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 	@$(BIN)/provisioner demo
 
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
-	@$(BIN)/pytest -m "not training" tests/unit $(addprefix tests/e2e/,path engine flyte janitor registry sandbox toolchain)
+	@$(BIN)/pytest -m "not training" tests/unit $(addprefix tests/e2e/,path engine cluster flyte janitor registry sandbox toolchain)
 
 faults: toolchain ## a kill between every two side effects of each operation, and two servers on one backend
 	@$(BIN)/pytest tests/faults --whole
 
-e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands and the cluster
+e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands
 	@$(BIN)/pytest tests/e2e
 
 unit: $(READY) ## the tests that need no cluster
