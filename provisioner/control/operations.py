@@ -20,7 +20,7 @@ from provisioner.control.request import ServiceRequest
 from provisioner.control.usage import Usage
 from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.engine.origin import backend_id
-from provisioner.errors import PermanentError
+from provisioner.errors import PermanentError, TransientError
 from provisioner.identity import Origin
 from provisioner.resources.component import program
 from provisioner.sealing import Sealer
@@ -85,7 +85,7 @@ class Operations:
         Returns:
             The request, accepted now; None when there is no such record.
         """
-        found = recorded(self._engine.state.checkpoint(stack))
+        found = self._record(stack)
         return ServiceRequest(found.identity, found.spec, self._clock(), shared=found.shared) if found else None
 
     def drift(self, checkpoint: Checkpoint, spec: DataServiceSpec) -> tuple[Drifted, ...]:
@@ -129,9 +129,7 @@ class Operations:
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         checkpoint = self._engine.state.checkpoint(request.stack)
         record = recorded(checkpoint)
-        # What an operation that failed has recorded is no longer what was applied before it.
-        applied = record is not None and record.applied and record.spec.digest() == request.spec.digest()
-        if not repair and checkpoint is not None and applied:
+        if not repair and checkpoint is not None and _applied(record, request):
             correct = request.spec.drift.policy == "correct"
             repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
             if not repair:
@@ -170,7 +168,21 @@ class Operations:
         changes = [str(change) for change in result.changes.changed if change.type.startswith("kubernetes:")]
         if record is not None and changes:
             changes += self._unblocked(request, cancellation)
+        # Where a look is a process, the engine has the record itself, and nothing can come between.
+        if self._engine.state.direct and not _applied(self._record(request.stack), request):
+            raise self._lost("applied", request)
         return Done(tuple(changes))
+
+    def _record(self, stack: str) -> Recorded | None:
+        return recorded(self._engine.state.checkpoint(stack))
+
+    def _lost(self, what: str, request: ServiceRequest) -> TransientError:
+        """The engine makes a folder that is not there: what it wrote while a volume was away lies below it."""
+        return TransientError(
+            f"stack {request.stack} was {what}, and its record does not say so",
+            reason="RecordLost",
+            hint="was the state folder or bucket away meanwhile, or put back from a copy? It is done again",
+        )
 
     def _leftovers(self, request: ServiceRequest) -> str:
         """What an earlier service of this very stack left on its way out; it would take the new one with it."""
@@ -217,9 +229,16 @@ class Operations:
                 deadline=self._settings.operation_timeout,
                 cancellation=cancellation,
             )
+            if self._engine.state.direct and stack.exists():
+                raise self._lost("removed", request)
         # What a killed run created without recording it carries our label and nobody else's.
         self._cluster.delete_labelled(request.identity)
         remaining = self._cluster.remaining(request.identity)
         if remaining:
             return Again(_TERMINATION_POLL, f"{', '.join(remaining)} still there")
         return Done()
+
+
+def _applied(record: Recorded | None, request: ServiceRequest) -> bool:
+    """Whether what is recorded is this request, carried out in full; one that failed since has another record."""
+    return record is not None and record.applied and record.spec.digest() == request.spec.digest()

@@ -20,11 +20,9 @@ from datetime import UTC, datetime
 from provisioner.engine.checkpoint import Checkpoint, CheckpointError, parse
 from provisioner.engine.environment import PROJECT
 from provisioner.engine.state import STACKS, Lock, StateReader, backup_folder, history_folder, lock_folder
-from provisioner.engine.store import Store
+from provisioner.engine.store import LAYOUT, Store
 from provisioner.errors import TransientError
 
-# Written by the engine at the first use of a backend.
-_LAYOUT = ".pulumi/meta.yaml"
 # What is added to the name of a checkpoint that is kept.
 _KEPT = ".last"
 
@@ -117,7 +115,7 @@ class Records:
         Raises:
             TransientError: Somebody else is changing the stack (reason `StackLocked`).
         """
-        if not self._store.exists(_LAYOUT):
+        if not self._store.exists(LAYOUT):
             return False
         with self.lock(name):
             if not self._state.exists(name):

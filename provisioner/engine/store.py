@@ -27,6 +27,8 @@ from fsspec.registry import known_implementations
 from provisioner.engine.location import Location
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
 
+# Written by the engine at the first use of a backend, and never taken away.
+LAYOUT = ".pulumi/meta.yaml"
 # Bytes that must be free: many times the checkpoints of all workers.
 _LEAST_SPACE = 32 * 1024 * 1024
 
@@ -99,9 +101,9 @@ def folder_lost(root: str) -> TransientError:
         root: The folder.
     """
     return TransientError(
-        f"state folder {root} is not there any more",
+        f"state folder {root} is not there any more, or is another one",
         reason="StateUnavailable",
-        hint="mount it again; no other is made in its place",
+        hint="mount it again; if it is to begin empty, start the server again",
     )
 
 
@@ -134,7 +136,7 @@ class Store:
     def __init__(self, location: Location) -> None:
         self._root = location.root
         self._local = location.protocol == "file"
-        self._seen = False
+        self._seen: frozenset[str] = frozenset()
         with _translated(location.root):
             # Listings that were kept would hide what another process wrote.
             listings = {} if self._local else {"use_listings_cache": False}
@@ -143,15 +145,18 @@ class Store:
     def _require_folder(self) -> None:
         """Tell "there is no such object" from "the folder that it was in is away".
 
+        A mount point is still there without its volume, and the engine makes
+        anew what it misses. So a folder that has lost its mark is another one.
+
         Raises:
             TransientError: The folder was there before, and is not.
         """
         if not self._local:
             return
-        if Path(self._root).is_dir():
-            self._seen = True
-        elif self._seen:
+        there = frozenset(place for place in (self._root, self.place(LAYOUT)) if Path(place).exists())
+        if not self._seen <= there:
             raise folder_lost(self._root)
+        self._seen = there
 
     def require_space(self) -> None:
         """Refuse to go on while the disk of a state folder is nearly full.
@@ -196,10 +201,8 @@ class Store:
         """
         with _translated(self.place(folder)):
             if self._local:
-                found_here = self._list_local(Path(self.place(folder)))
-                if not found_here:
-                    self._require_folder()
-                return found_here
+                self._require_folder()
+                return self._list_local(Path(self.place(folder)))
             try:
                 found = self._files.ls(self.place(folder), detail=True)
             except FileNotFoundError:
@@ -218,13 +221,13 @@ class Store:
             folder: Relative path.
         """
         with _translated(self.place(folder)):
+            self._require_folder()
             try:
                 if self._local:
                     with os.scandir(self.place(folder)) as inside:
                         return sorted(item.name for item in inside if item.is_dir())
                 found = self._files.ls(self.place(folder), detail=True)
             except (FileNotFoundError, NotADirectoryError):
-                self._require_folder()
                 return []
             return sorted(item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
 
@@ -272,10 +275,8 @@ class Store:
             path: Relative path.
         """
         with _translated(self.place(path)):
-            found = bool(self._files.exists(self.place(path)))
-            if not found:
-                self._require_folder()
-            return found
+            self._require_folder()
+            return bool(self._files.exists(self.place(path)))
 
     def read(self, path: str) -> bytes | None:
         """An object's bytes; None if it does not exist.
@@ -284,10 +285,10 @@ class Store:
             path: Relative path.
         """
         with _translated(self.place(path)):
+            self._require_folder()
             try:
                 return bytes(self._files.cat_file(self.place(path)))
             except FileNotFoundError:
-                self._require_folder()
                 return None
 
     def write(self, path: str, content: bytes) -> None:

@@ -226,6 +226,31 @@ def test_a_state_folder_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None
     assert store.read("a") == b"1"
 
 
+def test_a_mount_point_without_its_volume_is_not_an_empty_folder(tmp_path: Path) -> None:
+    folder, aside = tmp_path / "state", tmp_path / "aside"
+    location = locate(f"file://{folder}")
+    assert location is not None
+    store = Store(location)
+    store.write(".pulumi/meta.yaml", b"version: 1")
+    assert store.read("a") is None
+    folder.rename(aside)
+    # The engine, which has not noticed, writes where the volume was.
+    (folder / ".pulumi").mkdir(parents=True)
+    (folder / "a").write_bytes(b"2")
+    for look in (
+        lambda: store.read("a"),
+        lambda: store.exists("a"),
+        lambda: store.entries("."),
+        lambda: store.folders("."),
+        lambda: store.write("a", b"3"),
+    ):
+        with pytest.raises(TransientError, match="is another one"):
+            look()
+    folder.rename(tmp_path / "below")
+    aside.rename(folder)
+    assert store.read("a") is None
+
+
 def test_a_record_is_made_without_a_process_where_the_layout_is_known(backend: Backend) -> None:
     assert not backend.records.make("a"), "the engine has never been here"
     backend.put(".pulumi/meta.yaml", "version: 1\n")
