@@ -29,8 +29,10 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
 	@$(BIN)/pytest -m "not training" tests/unit $(addprefix tests/e2e/,path engine cluster flyte janitor registry sandbox toolchain)
 
-faults: toolchain ## a kill between every two side effects of each operation, and two servers on one backend
-	@$(BIN)/pytest tests/faults --whole
+faults: toolchain ## every fault: a kill between every two side effects, and what fails, hangs or is away meanwhile
+	@trap '$(BIN)/provisioner sandbox down --name faults' EXIT; \
+	$(BIN)/provisioner sandbox up --name faults; \
+	PROVISIONER_TESTS_SANDBOX=faults $(BIN)/pytest tests/faults --whole -n 2 --dist worksteal
 
 e2e: toolchain ## every test on a real cluster: those of `make test`, and the longer ones of commands
 	@$(BIN)/pytest tests/e2e

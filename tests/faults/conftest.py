@@ -5,7 +5,6 @@ Without `--whole`, a fixed sample runs: see `points.sample`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,22 +35,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    points: dict[str, set[str]] = {}
-    outcomes: Counter[str] = Counter()
+    suffered: dict[str, bool] = {}
     polls = [0]
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.getreports(outcome):
-            told = dict(getattr(report, "user_properties", ()))
-            if "fault" in told and (report.when == "call" or outcome == "error"):
-                points.setdefault(str(told.get("point", told["fault"])), set()).add(outcome)
-                outcomes[outcome] += 1
-                polls.append(int(str(told.get("polls", 0))))
-    if outcomes:
-        survived = sum(found == {"passed"} for found in points.values())
+            told = getattr(report, "user_properties", ())
+            survived = {value for name, value in told if name == "survived"}
+            polls += [value for name, value in told if name == "polls"]
+            for fault in (value for name, value in told if name == "fault"):
+                lived = fault in survived or outcome == "passed"
+                suffered[fault] = suffered.get(fault, True) and lived
+    if suffered:
+        points: dict[str, bool] = {}
+        for fault, lived in suffered.items():
+            point = fault.partition(" kills ")[0]
+            points[point] = points.get(point, True) and lived
         terminalreporter.section("faults")
         terminalreporter.line(
-            f"{len(points)} points, {survived} survived; {outcomes.total()} cases, {outcomes['passed']} survived; "
-            f"at most {max(polls)} polls until all was as asked for"
+            f"{len(points)} points, {sum(points.values())} survived; {len(suffered)} cases, {sum(suffered.values())} "
+            f"survived; at most {max(polls)} polls until all was as asked for"
         )
 
 

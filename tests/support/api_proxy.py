@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from authority import Authority
 
 from provisioner.cluster.credentials import Credentials
 from provisioner.settings import Settings
@@ -57,6 +59,7 @@ class ApiProxy:
     Args:
         settings: Lead to the API server.
         folder: For the kubeconfig that leads here.
+        tls: Whether it speaks TLS. Without, the engine sends no credentials.
 
     Attributes:
         port: Where it listens.
@@ -68,13 +71,16 @@ class ApiProxy:
             status of its answer, before that is passed on.
         delay: Seconds that each answer takes longer.
         token: The only one that is accepted; None: any.
+        tls: With what it speaks TLS; None: it does not.
         stalled: While it is set, no request is answered before `released` is.
         released: Lets go of the requests that were stalled.
     """
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: Settings, folder: Path, *, tls: bool = False) -> None:
         self._upstream = Credentials(settings).current()
         self._folder = folder
+        self._authority = Authority(folder, "proxy") if tls else None
+        self.tls = self._context(self._authority) if self._authority is not None else None
         self._streams: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
@@ -99,16 +105,28 @@ class ApiProxy:
         """Settings that lead here."""
         path = self._folder / "kubeconfig"
         self.token_file.write_text("replaced-by-the-proxy")
+        cluster = {"server": f"http://127.0.0.1:{self.port}"}
+        if self._authority is not None:
+            cluster = {
+                "server": f"https://127.0.0.1:{self.port}",
+                "certificate-authority": str(self._authority.ca),
+            }
         document = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "clusters": [{"name": "proxy", "cluster": cluster}],
             "users": [{"name": "tests", "user": {"tokenFile": str(self.token_file)}}],
             "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "tests"}}],
             "current-context": "proxy",
         }
         path.write_text(yaml.safe_dump(document))
         return Settings(kubeconfig=path, context="proxy")
+
+    @staticmethod
+    def _context(authority: Authority) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*authority.issue("server"))
+        return context
 
     def up(self) -> None:
         """Accept connections again, at the same port."""
@@ -142,6 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
+        if self.proxy.tls is not None:
+            # The handshake is made at the first byte, in this connection's own thread.
+            self.request = self.proxy.tls.wrap_socket(self.request, server_side=True, do_handshake_on_connect=False)
         super().setup()
         with self.proxy._lock:
             self.proxy._streams.add(self.connection)

@@ -55,7 +55,7 @@ class World:
         self.client.transport.json(Call("create", NAMESPACES), body={"metadata": {"name": self.namespace}})
         # These servers watch this one alone, as those of a team that has a Role and no ClusterRole.
         self._variables = {**variables, "PROVISIONER_NAMESPACES": self.namespace}
-        self.proxy = ApiProxy(settings, folder)
+        self.proxy = ApiProxy(settings, folder, tls=True)
         self.proxy.before, self.proxy.after = self._before_write, self._after_write
         through = self.proxy.settings()
         self.settings = settings.model_copy(update={"kubeconfig": through.kubeconfig, "context": through.context})

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 VICTIMS = ("server", "cli", "provider", "machine")
@@ -144,3 +145,15 @@ def sample(cases: Iterable[Case]) -> list[Case]:
         chosen.append(min(middle, key=lambda case: taken[case.victim] + taken[case.point.operation]))
         taken.update((chosen[-1].victim, chosen[-1].point.operation))
     return chosen
+
+
+def lives(cases: Iterable[Case]) -> list[tuple[Case, ...]]:
+    """Cases put together so that one service goes through one of each operation, while there are.
+
+    Args:
+        cases: Which; each is in one life.
+    """
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.point.operation, []).append(case)
+    return [tuple(case for case in life if case is not None) for life in zip_longest(*found.values())]
