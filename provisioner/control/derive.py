@@ -65,7 +65,8 @@ def derive(
     late = now >= request.deadline
     if not view.settled:
         if late:
-            detail = f": {view.error.message}" if view.error else ""
+            cause = view.error.message if view.error else view.waiting
+            detail = f": {cause}" if cause else ""
             return _too_late(
                 request, readiness, f"its stack is not applied{detail}", view.error.hint if view.error else ""
             )
@@ -161,7 +162,7 @@ def _on_the_way(request: ServiceRequest, view: View) -> Status:
             wanted=request.spec.replicas,
             stalled=view.stalled,
         )
-    message = "waits for a worker" if phase is Phase.QUEUED else "its stack is being applied"
+    message = view.waiting or ("waits for a worker" if phase is Phase.QUEUED else "its stack is being applied")
     return Status(request.stack, phase, message=message, wanted=request.spec.replicas)
 
 

@@ -96,6 +96,14 @@ def test_on_the_way(running: Kind | None, phase: Phase):
     assert status(replace(APPLIED, settled=False, running=running)).phase is phase
 
 
+def test_what_an_operation_waits_for_is_named_also_at_the_deadline():
+    waits = replace(APPLIED, settled=False, waiting="StatefulSet graph of an earlier service still there")
+    assert status(waits).message == waits.waiting
+    late = status(waits, now=NOW + REQUEST.spec.start_deadline)
+    assert late.phase is Phase.FAILED
+    assert waits.waiting in late.message
+
+
 def test_transient_error_is_told_while_it_is_tried_again():
     view = replace(APPLIED, settled=False, error=TransientError("API server away", hint="wait"), failures=2)
     found = status(view)
