@@ -17,6 +17,7 @@ from provisioner.control.quota import Quotas
 from provisioner.control.recorded import Recorded, recorded, recorded_cluster
 from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
+from provisioner.control.reservations import Reservations
 from provisioner.control.usage import Usage
 from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.engine.origin import backend_id
@@ -57,7 +58,11 @@ class Operations:
         self._cluster = cluster
         self._live = LiveObjects(cluster.transport)
         self._usage = Usage(cluster, settings)
-        self._quotas = Quotas(read_access(settings.access), self._live)
+        # What makes a service ends within its time, and a cancelled engine within its grace.
+        lasting = settings.operation_timeout + 2 * settings.cancel_grace
+        leases = settings.heartbeat_namespace or settings.namespace
+        reservations = Reservations(cluster.transport, leases, lasting)
+        self._quotas = Quotas(read_access(settings.access), self._live, reservations)
         self._settings = settings
         self._sealer = Sealer.of(settings)
         self._lock = threading.Lock()

@@ -17,6 +17,7 @@ RULES = """
 projects:
 - {project: "bound-*", namespaces: [default], serviceAccounts: [default], services: 2, replicas: 3}
 - {project: bound-to-none, replicas: 0}
+- {project: bound-raced, services: 3, replicas: 99}
 """
 
 
@@ -71,3 +72,29 @@ def test_what_is_more_than_a_project_may_have_is_refused_with_its_figures(bound,
     bound.service(third, PATIENCE)
     bound.delete(third)
     await_true(lambda: left(third) == [], PATIENCE, "nothing of it is left")
+
+
+def test_two_servers_asked_at_once_do_not_exceed_a_quota_together(
+    bound, settings, of_project, execution, left, tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    second = ServerProcess(settings, tmp_path / "second")
+    second.start()  # with the same rules: the environment is the first one's
+    other = Caller(second.address)
+    task = of_project("bound-raced", replicas=1)
+    metas = [
+        (caller, caller.create(task, execution(f"{word}{number}")))
+        for number in range(3)
+        for word, caller in (("a", bound), ("b", other))
+    ]
+    answers = [caller.final(meta, PATIENCE) for caller, meta in metas]
+    phases = [answer.phase for answer in answers]
+    assert phases.count(TaskExecution.SUCCEEDED) == 3, [answer.message for answer in answers]
+    refused = [answer for answer in answers if answer.phase == TaskExecution.FAILED]
+    assert {answer.agent_error.code for answer in refused} == {"ProjectQuotaExceeded"}
+    assert all("services: 3 allowed, 3 in use, 1 asked for" in answer.message for answer in refused)
+    for caller, meta in metas:
+        caller.delete(meta)
+    await_true(lambda: all(left(meta) == [] for _, meta in metas), PATIENCE, "nothing of them is left")
+    other.close()
+    assert second.stop() == 0

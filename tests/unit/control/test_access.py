@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.cluster.live import SizedSet
+from provisioner.cluster.transport import NotFoundError
 from provisioner.control.access import (
     AccessRule,
     Consumption,
@@ -23,7 +26,8 @@ from provisioner.control.access import (
     read_access,
 )
 from provisioner.control.quota import Quotas
-from provisioner.errors import RefusedError, UsageError
+from provisioner.control.reservations import Reservations, parse_reserved
+from provisioner.errors import PermanentError, RefusedError, TransientError, UsageError
 from provisioner.identity import for_name
 from provisioner.spec import parse_spec
 
@@ -127,8 +131,38 @@ class Live:
         return self.sets
 
 
+class LeaseApi:
+    """The API server's Leases: a change that names an old version is refused."""
+
+    def __init__(self) -> None:
+        self.lease: dict | None = None
+        self.version = 0
+        self.before_write = lambda: None
+
+    def json(self, call, body=None):
+        if call.verb == "get":
+            if self.lease is None:
+                raise NotFoundError("no such Lease")
+            return {"metadata": {"resourceVersion": str(self.version), "annotations": dict(self.lease)}}
+        self.before_write, before = (lambda: None), self.before_write
+        before()
+        metadata = body["metadata"]
+        if call.verb == "create" and self.lease is not None:
+            raise PermanentError("it exists", reason="AlreadyExists")
+        if metadata.get("resourceVersion", str(self.version)) != str(self.version):
+            raise TransientError("changed meanwhile", reason="Conflict")
+        self.version += 1
+        changed = (self.lease or {}) | metadata["annotations"]
+        self.lease = {key: value for key, value in changed.items() if value is not None}
+        return {}
+
+
+def quotas_of(api: LeaseApi, rule: AccessRule, *sets: SizedSet, now=lambda: datetime.now(UTC)) -> Quotas:
+    return Quotas((rule,), Live(*sets), Reservations(api, "n", 60, now))
+
+
 def test_what_is_being_made_counts_before_the_cluster_shows_it(make_request) -> None:
-    quotas = Quotas((AccessRule(replicas=5),), Live(SizedSet("other", 2, {})))
+    quotas = quotas_of(LeaseApi(), AccessRule(replicas=5), SizedSet("other", 2, {}))
     first = make_request(replicas=3)
     second = make_request(replicas=1)
     second = type(second)(for_name("p", "d", namespace="n", name="second"), second.spec, second.accepted_at)
@@ -152,12 +186,53 @@ def test_what_is_being_made_counts_before_the_cluster_shows_it(make_request) -> 
 
 def test_its_own_replicas_are_not_counted_twice(make_request) -> None:
     request = make_request(replicas=4)
-    quotas = Quotas((AccessRule(replicas=5),), Live(SizedSet(request.stack, 3, {})))
+    quotas = quotas_of(LeaseApi(), AccessRule(replicas=5), SizedSet(request.stack, 3, {}))
     with quotas.reserved(request):
         pass
 
 
 def test_without_a_quota_nothing_is_counted(make_request) -> None:
-    quotas = Quotas((AccessRule(namespaces=("n",)),), None)
+    quotas = Quotas((AccessRule(namespaces=("n",)),), None, None)
     with quotas.reserved(make_request()):
         pass
+
+
+@pytest.fixture
+def two(make_request):
+    """Two services of one project, of three replicas each."""
+    first = make_request(replicas=3)
+    return first, type(first)(for_name("p", "d", namespace="n", name="second"), first.spec, first.accepted_at)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first Lease", "known Lease"])
+def test_another_server_that_counts_at_the_same_moment_is_seen(two, known: bool) -> None:
+    first, second = two
+    api, rule = LeaseApi(), AccessRule(replicas=5)
+    if known:
+        with quotas_of(api, rule).reserved(first):
+            pass
+    with ExitStack() as other:
+        # Between this server's look and its write, the other one reserves.
+        api.before_write = lambda: other.enter_context(quotas_of(api, rule).reserved(first))
+        with (
+            pytest.raises(RefusedError, match="5 allowed, 3 in use, 3 asked for"),
+            quotas_of(api, rule).reserved(second),
+        ):
+            pass
+    with quotas_of(api, rule).reserved(second):
+        pass
+
+
+def test_what_a_killed_server_reserved_is_free_again_once_it_must_have_ended(two) -> None:
+    first, second = two
+    api, rule = LeaseApi(), AccessRule(replicas=5)
+    ExitStack().enter_context(quotas_of(api, rule).reserved(first))
+    later = datetime.now(UTC) + timedelta(seconds=61)
+    with quotas_of(api, rule, now=lambda: later).reserved(second):
+        assert len(api.lease) == 1  # the old one is cleared away
+    assert api.lease == {}
+
+
+@given(st.text())
+def test_no_annotation_is_a_fault(value: str) -> None:
+    assert parse_reserved(value) is None
