@@ -36,6 +36,9 @@ ANNOTATION_CLOSING = f"{PREFIX}/closing"
 USERS_LEASE = "lease"
 # Project of services whose workflow runs on somebody's own machine, of which no Flyte knows.
 LOCAL_PROJECT = "local"
+# Before the name of a run of Flyte 2. No name of Flyte 1 has a dot, and nobody who knows the executions of Flyte 1 can
+# say whether a run of Flyte 2 lives.
+FLYTE2 = "flyte2."
 
 _HASH_LENGTH = 10
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

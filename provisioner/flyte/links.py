@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from flyteidl.core.execution_pb2 import TaskLog
 
-from provisioner.identity import Identity
+from provisioner.identity import FLYTE2, Identity
 from provisioner.settings import LINK_OF_REPLICA, LINK_PLACEHOLDER
 
 # The console lists each link: beyond some, one template for the whole service is the better choice.
@@ -36,7 +36,7 @@ def log_links(templates: Mapping[str, str], identity: Identity, replicas: int) -
         "stack": identity.stack,
         "executionProject": identity.project,
         "executionDomain": identity.domain,
-        "executionName": identity.owner,
+        "executionName": identity.owner.removeprefix(FLYTE2),
     }
     links = []
     for title, template in templates.items():

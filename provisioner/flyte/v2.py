@@ -42,6 +42,7 @@ from provisioner.flyte.meta import DataServiceMeta, Wanted
 from provisioner.flyte.runtime import RUNTIME, Runtime
 from provisioner.flyte.service import DataService
 from provisioner.flyte.task import TASK_TYPE, Config
+from provisioner.identity import FLYTE2
 
 log = structlog.get_logger(__name__)
 
@@ -90,9 +91,9 @@ class _Connector(AsyncConnector[Any]):
         # Both generations write a template alike; each has Python classes of its own.
         template = Template.from_flyte_idl(tasks_pb2.TaskTemplate.FromString(task_template.SerializeToString()))
         values = literals.LiteralMap({name: literal(value) for name, value in (inputs or {}).items()})
-        metadata = {"task_execution_metadata": task_execution_metadata}
+        whose = {"task_execution_metadata": _marked(task_execution_metadata)}
         meta: DataServiceMeta = await self._call(
-            lambda: self._connector.create(template, output_prefix, values, **metadata)
+            lambda: self._connector.create(template, output_prefix, values, **whose)
         )
         return meta
 
@@ -159,6 +160,18 @@ class CleanupConnector(_Connector):
 
     def __init__(self, runtime: Runtime = RUNTIME) -> None:
         super().__init__(cleaning.CleanupConnector(runtime))
+
+
+def _marked(metadata: Any) -> Any:
+    """Metadata with a name of the run that says which generation it is of: the janitor asks nobody about it."""
+    if metadata is None:
+        return None
+    marked = type(metadata)()
+    marked.CopyFrom(metadata)
+    run = marked.task_execution_id.node_execution_id.execution_id
+    if run.name:
+        run.name = f"{FLYTE2}{run.name}"
+    return marked
 
 
 def had_succeeded(phase: int, deadline: float | None, now: float) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from provisioner.cluster.leases import Lease
 from provisioner.engine.recovery import Holder
-from provisioner.identity import LOCAL_PROJECT, Identity
+from provisioner.identity import FLYTE2, LOCAL_PROJECT, Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Owner:
     execution: str
 
     @property
-    def local(self) -> bool:
-        """Whether it is a workflow that runs on somebody's own machine: no Flyte can be asked about it."""
-        return self.project == LOCAL_PROJECT
+    def unknowable(self) -> bool:
+        """Whether no source knows it: a workflow on somebody's own machine, or a run of Flyte 2."""
+        return self.project == LOCAL_PROJECT or self.execution.startswith(FLYTE2)
 
     @classmethod
     def of_lease(cls, lease: Lease) -> Owner | None:

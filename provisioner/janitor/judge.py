@@ -97,7 +97,7 @@ def asked_about(owner: Owner | None, policy: Policy) -> TypeGuard[Owner]:
         owner: Of a service.
         policy: Who is asked.
     """
-    if owner is None or not owner.execution or owner.local:
+    if owner is None or not owner.execution or owner.unknowable:
         return False
     return policy.asks_execution(owner.project, owner.domain)
 

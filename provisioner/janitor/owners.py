@@ -28,7 +28,7 @@ class ExecutionSource(Protocol):
         """Whether executions still run.
 
         Args:
-            owners: Which; none is local, each has a name.
+            owners: Which; a source can know each, and each has a name.
 
         Returns:
             An answer for each.
@@ -65,7 +65,7 @@ class Executions:
         Args:
             owners: Which; those that no source can know are left out.
         """
-        asked = [owner for owner in owners if owner.execution and not owner.local]
+        asked = [owner for owner in owners if owner.execution and not owner.unknowable]
         if not asked or not self._sources:
             return {}
         answers = [source.ask(asked) for source in self._sources]

@@ -65,7 +65,7 @@ async def test_an_action_gets_its_service(flyte2, control) -> None:
     meta = await flyte2.create(template(replicas=2), task_execution_metadata=metadata())
     request = wanted(meta)
     assert (request.identity.project, request.identity.domain, request.identity.namespace) == ("p", "d", "p-d")
-    assert request.identity.owner == "run1"
+    assert request.identity.owner == "flyte2.run1"
     assert wanted(await flyte2.create(template(replicas=2), task_execution_metadata=metadata())) == request
     other = await flyte2.create(template(replicas=2), task_execution_metadata=metadata(action="a2"))
     assert wanted(other).stack != request.stack
@@ -193,5 +193,5 @@ async def test_a_run_ends_its_service_by_name(runtime, control) -> None:
     control.answer = {"phase": Phase.GONE, "message": "nothing of it is left"}
     found = await cleanup.get(DataServiceMeta.decode(meta.encode()))
     assert found.phase == TaskExecution.SUCCEEDED
-    assert control.calls == [("end", "p-d/graph p:d:run1:a1")]
+    assert control.calls == [("end", "p-d/graph p:d:flyte2.run1:a1")]
     await cleanup.delete(meta)

@@ -85,8 +85,8 @@ class TestOwner:
         )
         assert decided(known) == (KEEP, "OwnerUnknown", Action.NONE)
 
-    def test_local_runs_are_never_asked_about(self, make, decided):
-        mine = Owner("local", "local", "local-1a2b")
+    @pytest.mark.parametrize("mine", [Owner("local", "local", "local-1a2b"), Owner("p", "d", "flyte2.run1")], ids=str)
+    def test_local_runs_and_those_of_flyte_2_are_never_asked_about(self, make, decided, mine):
         known = make.inventory(make.record("s", by=mine), make.objects("s", by=mine), executions={mine: Ended("gone")})
         assert decided(known) == (KEEP, "OwnerNotAsked", Action.NONE)
 
