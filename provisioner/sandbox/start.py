@@ -84,6 +84,7 @@ class Start:
     def _start_training_operator(self) -> None:
         api, component = self._components.api(), self._components.training_operator()
         training.furnish(api, self._layout, path_of(training.NAME).parent / "crds")
+        training.tell_of_storage(api, self._layout)
         self._ensure(component)
         delivered = partial(training.deliver_certificates, api, self._layout)
         self._processes.await_ready(component.spec, delivered, component.timeout)

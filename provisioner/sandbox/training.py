@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ _CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - in a /tm
 _CERTIFICATE_FILES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SOURCE = "provisioner/source"
+_STORAGE = "ephemeral-storage"
 _USER = f"sandbox:{NAME}"
 
 _ALL = ["get", "list", "watch", "create", "update", "patch", "delete"]
@@ -175,6 +177,24 @@ def _established(api: Api, name: str) -> bool:
         return False
     conditions = found.json().get("status", {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+
+def tell_of_storage(api: Api, layout: Layout) -> None:
+    """Say how much local storage a node has, where its kubelet does not.
+
+    It does not count that with cgroup v1, and the launcher of an MPIJob asks
+    for 5 GiB of it, which no node would have then.
+
+    Args:
+        api: The cluster.
+        layout: The sandbox.
+    """
+    for node in api.list("/api/v1/nodes"):
+        if _STORAGE not in node["status"].get("capacity", {}):
+            # A kubelet keeps what stands there of a resource that it does not count.
+            there = {_STORAGE: str(shutil.disk_usage(layout.root).total)}
+            path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+            api.patch(path, {"status": {"capacity": there, "allocatable": there}})
 
 
 def deliver_certificates(api: Api, layout: Layout) -> bool:
