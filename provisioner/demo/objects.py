@@ -59,6 +59,19 @@ class Objects:
         """Name -> uid of the pods by label; the uid tells a pod from one of the same name that came later."""
         return {item["metadata"]["name"]: item["metadata"]["uid"] for item in self.listed(PODS, selector)}
 
+    def log(self, pod: str, *, lines: int = 20) -> str:
+        """The last lines that a pod's only container has written.
+
+        Args:
+            pod: Its name.
+            lines: How many.
+
+        Raises:
+            ProvisionerError: They cannot be read.
+        """
+        with self._client.logs(self.namespace, pod, tail=lines) as found:
+            return "\n".join(found)
+
     def names(self, selector: str) -> list[str]:
         """`Kind name` of all jobs, pods and services by label."""
         found = [(resource, item) for resource in (JOBS, PODS, SERVICES) for item in self.listed(resource, selector)]

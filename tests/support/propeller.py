@@ -37,6 +37,7 @@ from provisioner.identity import dns_name
 
 OF_CONNECTORS = (TASK_TYPE, CLEANUP_TYPE)
 PATIENCE = 180.0
+_OF_JOB = "training.kubeflow.org/job-name"
 _INPUT = re.compile(r"\{\{\s*\.inputs\.(\w+)\s*\}\}", re.IGNORECASE)
 
 
@@ -136,9 +137,15 @@ class Propeller:
         try:
             await_true(lambda: phase() in ("Succeeded", "Failed"), PATIENCE, f"pod {name} has ended")
             if phase() == "Failed":
-                raise NodeFailed(node, f"pod {name} has failed")
+                raise NodeFailed(node, f"pod {name} has failed\n{self._ended(self._objects.get(PODS, name))}")
         finally:
             self._objects.delete(PODS, name)
+
+    def _ended(self, pod: Mapping[str, Any]) -> str:
+        """How a pod has ended, and the last lines of its log."""
+        name, status = pod["metadata"]["name"], pod["status"]
+        states = [item["state"] for item in status.get("containerStatuses") or []]
+        return f"{name}: {status.get('reason', '')} {states}\n{self._objects.log(name)}"
 
     def _await_job(self, node: str, name: str, manifest: dict[str, Any]) -> None:
         self._objects.create(TFJOBS, manifest)
@@ -149,7 +156,8 @@ class Propeller:
         try:
             await_true(lambda: ended() != "", PATIENCE, f"TFJob {name} has ended")
             if ended() == "Failed":
-                raise NodeFailed(node, f"TFJob {name} has failed")
+                said = "".join(f"\n{self._ended(pod)}" for pod in self._objects.listed(PODS, f"{_OF_JOB}={name}"))
+                raise NodeFailed(node, f"TFJob {name} has failed{said}")
         finally:
             self._objects.delete(TFJOBS, name)
 

@@ -107,3 +107,21 @@ def files(distribution: metadata.Distribution) -> dict[str, Path]:
         if is_needed(Path(str(path))) and place.is_file():
             found[str(path)] = place
     return found
+
+
+def commands(distribution: metadata.Distribution, interpreter: str) -> dict[str, str]:
+    """Name of a command -> the script that runs it.
+
+    Those that stand on this machine begin with its virtual environment, which
+    the image does not have.
+
+    Args:
+        distribution: One that is installed.
+        interpreter: Path of Python in the image.
+    """
+    found = {}
+    for entry in distribution.entry_points.select(group="console_scripts"):
+        start = entry.attr.partition(".")[0]
+        call = f"import sys\nfrom {entry.module} import {start}\nsys.exit({entry.attr}())\n"
+        found[entry.name] = f"#!{interpreter}\n{call}"
+    return found

@@ -90,9 +90,9 @@ class Tree:
         executable = source.stat().st_mode & stat.S_IXUSR
         self._put(path, Entry(0o755 if executable else 0o644, source=source))
 
-    def text(self, path: str, content: str) -> None:
+    def text(self, path: str, content: str, mode: int = 0o644) -> None:
         """Add a file with this content."""
-        self._put(path, Entry(0o644, content=content.encode()))
+        self._put(path, Entry(mode, content=content.encode()))
 
     def link(self, path: str, target: str) -> None:
         """Add a symbolic link."""

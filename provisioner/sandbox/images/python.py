@@ -104,6 +104,8 @@ def build_python_image(
         for item in chosen:
             for path, source in distributions.files(item).items():
                 tree.file(f"{_packages_folder()}/{path}", source)
+            for command, content in distributions.commands(item, str(_program())).items():
+                tree.text(f"/usr/local/bin/{command}", content, 0o755)
         missing = _add_libraries(tree, present=interpreter)
         add_bytecode(tree)
         if missing:

@@ -1,5 +1,6 @@
 import json
 import marshal
+import subprocess
 import sys
 import tarfile
 from importlib import metadata
@@ -84,6 +85,16 @@ def test_an_editable_package_is_refused_with_the_way_out() -> None:
     with pytest.raises(UsageError, match="editable") as caught:
         distributions.files(metadata.distribution("data-service-provisioner"))
     assert "--add" in caught.value.hint
+
+
+def test_a_package_s_commands_run_with_the_image_s_interpreter(tmp_path: Path) -> None:
+    found = distributions.commands(metadata.distribution("flytekit"), sys.executable)
+    assert {"pyflyte", "pyflyte-execute"} <= set(found)
+    script = tmp_path / "pyflyte-execute"
+    script.write_text(found["pyflyte-execute"])
+    script.chmod(0o755)
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+    assert "--inputs" in done.stdout
 
 
 def test_ldd_is_read_for_one_and_for_many_files() -> None:
