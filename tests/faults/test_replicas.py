@@ -50,6 +50,7 @@ def ready_at(caller: Caller, service: Service) -> Callable[[], bool]:
     return ready
 
 
+@pytest.mark.whole
 def test_any_server_answers_any_call(world: World, callers: tuple[Caller, Caller]) -> None:
     one, other = callers
     service = world.service()
@@ -77,6 +78,7 @@ def test_what_both_are_asked_for_at_once_is_made_once_and_removed_once(
         service.gone()
 
 
+@pytest.mark.whole
 def test_a_live_host_keeps_its_lock_however_long_it_takes(world: World, callers: tuple[Caller, Caller]) -> None:
     service = world.service()
     held, go_on = threading.Event(), threading.Event()
@@ -108,6 +110,7 @@ def test_a_live_host_keeps_its_lock_however_long_it_takes(world: World, callers:
     service.vanish()
 
 
+@pytest.mark.whole
 def test_what_was_removed_at_one_is_not_made_anew_by_the_other_that_still_tries(
     world: World, callers: tuple[Caller, Caller]
 ) -> None:
