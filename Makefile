@@ -52,9 +52,9 @@ format: $(READY) ## format the code
 
 bench: toolchain ## figures for docs/performance.md
 	@$(BIN)/python tests/bench/registry_bench.py
-	@$(BIN)/python tests/bench/latency_bench.py
 	@$(BIN)/python tests/bench/listing_bench.py
 	@$(BIN)/python tests/bench/fleet_bench.py
+	@$(BIN)/python tests/bench/latency_bench.py
 
 docs: $(READY) ## the references in docs/ that are made from the code
 	@$(BIN)/provisioner schema --markdown > docs/spec.md

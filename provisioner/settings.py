@@ -185,13 +185,73 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level shown")
 
 
+SETTINGS_FILE = f"{ENV_PREFIX}SETTINGS_FILE"
+"""Variable that names a file of settings, a line `PROVISIONER_...=VALUE` for each."""
+
+_OF_OTHERS = (f"{ENV_PREFIX}GC_", "OTEL_")
+
+
+def parse_file(text: str, source: str) -> dict[str, str]:
+    """The variables of a file of settings: a line `NAME=VALUE` for each; a line may be empty or begin with `#`.
+
+    Args:
+        text: Its content.
+        source: What it is called.
+
+    Raises:
+        UsageError: Some lines are none of these, or name what is no setting; all are named.
+
+    Example:
+        >>> parse_file("PROVISIONER_WORKERS=4", "settings.env")
+        {'PROVISIONER_WORKERS': '4'}
+    """
+    found, problems = {}, []
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if equals and (name in known or name.startswith(_OF_OTHERS)):
+            found[name] = value
+        else:
+            problems.append(f"line {number}: " + (f"{name} is no setting" if equals else "not NAME=VALUE"))
+    if problems:
+        raise UsageError(f"{source} is not valid: {'; '.join(problems)}", hint="`provisioner settings` lists all")
+    return found
+
+
+@lru_cache(maxsize=1)
+def read_file() -> frozenset[str]:
+    """Take the file of settings into this process's environment, once; what stands there already wins.
+
+    So it reaches the settings of every part and every child process.
+
+    Returns:
+        The variables that come from it.
+
+    Raises:
+        UsageError: It cannot be read, or is not valid.
+    """
+    name = os.environ.get(SETTINGS_FILE, "")
+    if not name:
+        return frozenset()
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the settings file {name}: {error}", hint=f"correct {SETTINGS_FILE}") from error
+    taken = {key: value for key, value in parse_file(text, name).items() if key not in os.environ}
+    os.environ.update(taken)
+    return frozenset(taken)
+
+
 @lru_cache(maxsize=1)
 def load() -> Settings:
-    """Read the settings from the environment, once.
+    """Read the settings from the environment and the file that it may name, once.
 
     Raises:
         UsageError: A variable has a value that is not accepted; all are named.
     """
+    read_file()
     try:
         return Settings()
     except ValidationError as error:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from provisioner.cli.output import WIDTH, Format, FormatOption, print_result
-from provisioner.settings import Written, load
+from provisioner.settings import Written, load, read_file
 
 
 def _written(field: FieldInfo) -> Written:
@@ -50,7 +50,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _rows(values: BaseSettings) -> Iterator[dict[str, str | None]]:
-    given = {name.upper() for name in os.environ}
+    given, of_file = {name.upper() for name in os.environ}, read_file()
     # As they are written, which for a duration is not the number that is kept.
     written = values.model_dump()
     for name, field in type(values).model_fields.items():
@@ -60,7 +60,7 @@ def _rows(values: BaseSettings) -> Iterator[dict[str, str | None]]:
         yield {
             "variable": variable,
             "value": _shown(written[name]),
-            "source": "environment" if variable in given else "default",
+            "source": "file" if variable in of_file else "environment" if variable in given else "default",
             "type": form.how,
             "bounds": ", ".join(bounds) or None,
             "description": field.description,
@@ -71,6 +71,8 @@ def settings(output: FormatOption = Format.TABLE) -> None:
     """Print every setting, its value and where that came from.
 
     The value of a secret is never shown. PROVISIONER_GC_* are the janitor's.
+    PROVISIONER_SETTINGS_FILE names a file with a line NAME=VALUE for each;
+    what stands in the environment wins over it.
     """
     from provisioner.janitor import settings as janitor
 

@@ -17,7 +17,7 @@ from provisioner.errors import UsageError
 from provisioner.janitor.policy import Policy, Retry, Rules, Source
 from provisioner.janitor.rules import read_rules
 from provisioner.janitor.written import LockPods, Share, Sources, Wait, WaitOrNever, Words
-from provisioner.settings import Written
+from provisioner.settings import Written, read_file
 
 ENV_PREFIX = "PROVISIONER_GC_"
 _RULES = Rules()
@@ -148,6 +148,7 @@ def load(**given: Any) -> JanitorSettings:
         UsageError: A value is not accepted, or a variable is none of the
             settings; all such are named.
     """
+    read_file()
     named = {name: value for name, value in given.items() if value is not None}
     problems = _misspelt()
     try:
