@@ -219,7 +219,6 @@ def serve(settings: Settings, announce: Callable[[Addresses], None], runtime: Ru
     Raises:
         ProvisionerError: A port is taken, or control cannot be started.
     """
-
     sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def run() -> bool:
