@@ -32,9 +32,8 @@ OUTPUT_LIMIT = 256 * 1024
 """Bytes of a process's output that are kept; the last ones, since errors come last."""
 
 _KILL_PATIENCE = 5.0
-# Nice levels by which the engine stands back: many of them at once must not keep the server from its answers.
-_YIELDS = 5
-_LOWEST = 19
+# The engine stands back as far as it can: many of them at once must not keep the server from its answers.
+_NICENESS = 19
 
 
 class Cause(Enum):
@@ -142,7 +141,7 @@ def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) ->
             start_new_session=True,
         )
         with suppress(ProcessLookupError):  # it has ended already
-            os.setpriority(os.PRIO_PROCESS, process.pid, min(_LOWEST, os.getpriority(os.PRIO_PROCESS, 0) + _YIELDS))
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
     except BlockingIOError as error:
         raise TransientError(
             f"cannot start {command[0]}: the limit of processes is reached",

@@ -106,6 +106,11 @@ class Answer(Resource):  # type: ignore[misc]
         return message
 
 
+async def prepare() -> None:
+    """Let flytekit load what it encodes outputs with: the first success would hold up all calls for that long."""
+    await _encoded({"service": DataService("", "", "", "", {}, [])})
+
+
 async def _encoded(outputs: dict[str, Any]) -> literals_pb2.LiteralMap:
     key = repr(outputs)
     found = _ENCODED.get(key)

@@ -39,7 +39,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from provisioner.errors import PermanentError
-from provisioner.flyte import guard
+from provisioner.flyte import answer, guard
 from provisioner.flyte.calls import THREADS, Calls
 from provisioner.flyte.guard import TokenGuard
 from provisioner.flyte.runtime import RUNTIME, Runtime
@@ -104,6 +104,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         reflection.enable_server_reflection([*_SERVICES[1:], HEALTH, reflection.SERVICE_NAME], self._grpc)
         await self._say(serving=False)
+        await answer.prepare()
         try:
             port = self._listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:

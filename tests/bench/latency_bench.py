@@ -1,11 +1,11 @@
 """How long GetTask takes while creates run: 200 callers at a real server.
 
-Run: python tests/bench/latency_bench.py [--callers 200] [--creates 20] [--workers 20] [--interval 1] [--sandbox bench]
+Run: python tests/bench/latency_bench.py [--callers 200] [--creates 20] [--workers 20] [--interval 5] [--sandbox bench]
 
 The server is a process of its own, with an engine and a cluster that are real; every create is asked for by
 CreateTask, and with as many workers as creates all of them run at once. While any does, each caller polls once in an
 interval, all of them evenly spread over it, whatever became of the calls before: a slow answer holds up no other
-call. That is 200 executions which wait for their services, polled more often than propeller does.
+call. That is 200 executions which wait for their services, polled twice as often as propeller does (10 s).
 
 Then, with no create running, all callers send a call at the same moment, which shows what the server and its callers
 can do at most: one process of Python answers some hundreds of calls in a second, and the callers are another one.
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=200)
     parser.add_argument("--creates", type=int, default=20)
     parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two calls of one caller")
+    parser.add_argument("--interval", type=float, default=5.0, help="seconds between two calls of one caller")
     parser.add_argument("--sandbox", default="bench", help="a sandbox without a real node, ended afterwards")
     arguments = parser.parse_args()
     logs.configure(Settings(), level="error")

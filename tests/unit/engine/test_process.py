@@ -78,6 +78,12 @@ def test_only_the_environment_given_is_seen(tmp_path: Path) -> None:
     assert set(ast.literal_eval(finished.output)) - {"LC_CTYPE"} == {"ONLY"}
 
 
+def test_it_stands_back_for_the_server(tmp_path: Path) -> None:
+    # It begins before its priority is set.
+    program = "import os, time\nwhile os.nice(0) < 19: time.sleep(0.01)"
+    assert execute(program, tmp_path).cause is Cause.ITSELF
+
+
 def test_the_end_of_a_flood_of_output_is_kept(tmp_path: Path) -> None:
     program = f"print('x' * {10 * OUTPUT_LIMIT}); print('the last line')"
     output = execute(program, tmp_path).output
