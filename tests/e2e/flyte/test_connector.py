@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import grpc
 import pytest
@@ -130,6 +131,39 @@ def test_delete_before_create_has_finished_leaves_nothing(caller, template, exec
     caller.delete(meta)
     await_true(lambda: caller.poll(meta).custom_info["phase"] == "Gone", PATIENCE, "its removal is over")
     assert left(meta) == []
+
+
+def test_the_failure_of_a_sibling_ends_a_service_that_still_starts(caller, template, execution, left) -> None:
+    """Propeller aborts what runs beside a node that has failed, and says nothing more to that one."""
+    nowhere = template(node_selector={"no-node-has-this": "true"}, start_deadline="1h")
+    starting = caller.create(nowhere, dataclasses.replace(execution(), node="n0"))
+    await_true(lambda: caller.poll(starting).custom_info["phase"] == "Starting", PATIENCE, "it is applied")
+    sibling = caller.create(template(image="127.0.0.1:5999/missing:1"), dataclasses.replace(execution(), node="n1"))
+    assert caller.final(sibling, PATIENCE).phase == TaskExecution.FAILED
+    assert caller.poll(starting).custom_info["phase"] == "Starting"
+    caller.delete(starting)
+    for meta in (starting, sibling):
+        await_true(lambda meta=meta: left(meta) == [], PATIENCE, "nothing of it is left")
+    caller.delete(starting)
+    assert caller.poll(starting).custom_info["phase"] == "Gone"
+
+
+def test_what_the_server_logs_says_whose_it_is(own_server, template, execution) -> None:
+    own = Caller(own_server.address)
+    meta = own.create(template(replicas=1), execution())
+    own.service(meta, PATIENCE)
+    own.delete(meta)
+    await_true(lambda: own.poll(meta).custom_info["phase"] == "Gone", PATIENCE, "its removal is over")
+    own.close()
+    assert own_server.stop() == 0
+    lines = [json.loads(line) for line in own_server.log.read_text().splitlines() if line.startswith("{")]
+    identity = DataServiceMeta.decode(meta).content.request.identity
+    for event in ("service asked for", "removal asked for"):
+        (line,) = [line for line in lines if line["event"] == event]
+        told = {name: line[name] for name in ("stack_name", "execution", "project", "domain")}
+        assert told == {"stack_name": identity.stack, "execution": identity.owner, "project": "p", "domain": "d"}
+    of_it = [line for line in lines if line.get("stack_name") == identity.stack]
+    assert [line["operation"] for line in of_it if line["event"] == "operation done"] == ["apply", "remove"]
 
 
 def test_an_attached_service_is_what_its_owner_has(caller, template, serialize, execution, settings) -> None:
