@@ -3,10 +3,10 @@
 from provisioner.cluster.cache import ClusterCache
 from provisioner.cluster.client import ClusterClient, ForeignObject
 from provisioner.cluster.diagnosis import Diagnosis, diagnose
+from provisioner.cluster.health import Timing
 from provisioner.cluster.objects import PodRef, Snapshot
 from provisioner.cluster.permissions import NEEDED, Permission
 from provisioner.cluster.readiness import Readiness, readiness
-from provisioner.cluster.reflector import Timing
 from provisioner.cluster.rollout import stuck_pods
 
 __all__ = [

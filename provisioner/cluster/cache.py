@@ -18,12 +18,12 @@ import structlog
 from provisioner.cluster import parse
 from provisioner.cluster.api import CLAIMS, EVENTS, NAMESPACES, PODS, SERVICES, STATEFULSETS
 from provisioner.cluster.client import ClusterClient
+from provisioner.cluster.health import Health, Timing
 from provisioner.cluster.metrics import CACHED_OBJECTS
 from provisioner.cluster.objects import Claim, Event, Namespace, Pod, Service, Snapshot, StatefulSet
-from provisioner.cluster.reflector import Health, Item, Reflector, Target, Timing
+from provisioner.cluster.reflector import Item, Reflector, Target
 from provisioner.cluster.store import EventStore, NamespaceStore, Object, ObjectStore
 from provisioner.cluster.transport import METADATA, METADATA_LIST
-from provisioner.errors import PermanentError
 from provisioner.identity import LABEL_STACK, Identity
 
 STOP_SECONDS = 1.0
@@ -121,7 +121,8 @@ class ClusterCache:
 
     def age(self) -> float:
         """Seconds since the last contact of the watch that is furthest behind."""
-        return max(0.0, time.monotonic() - min(health.contact for health in self._required()))
+        now = time.monotonic()
+        return max(0.0, now - min(health.complete(now, self._timing) for health in self._required()))
 
     def problems(self) -> list[str]:
         """What is wrong with the watches now, one sentence each; empty when nothing is."""
@@ -255,15 +256,8 @@ class ClusterCache:
         """Why what is known cannot be relied on now, or ""."""
         now = time.monotonic()
         for reflector in self._reflectors:
-            health, what = reflector.health, reflector.target.resource.plural
-            if reflector.target.optional:
-                continue
-            said = f": {health.problem.message}" if health.problem else ""
-            if not health.synced:
-                return f"{what} were not listed yet{said}"
-            age = now - health.contact
-            if age > self._timing.stale or (not health.connected and age > self._timing.gap):
-                return f"no word about {what} for {age:.0f} s{said}"
-            if isinstance(health.problem, PermanentError):
-                return health.problem.message
+            target = reflector.target
+            reason = "" if target.optional else reflector.health.stale(target.resource.plural, now, self._timing)
+            if reason:
+                return reason
         return ""

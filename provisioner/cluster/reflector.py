@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -23,6 +23,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from provisioner.cluster.api import Call, Resource
+from provisioner.cluster.health import Health, Timing
 from provisioner.cluster.metrics import WATCH_LISTS, WATCH_RESTARTS
 from provisioner.cluster.objects import Event, Namespace
 from provisioner.cluster.parse import items, mapping, number, text
@@ -34,30 +35,6 @@ PAGE = 250
 Item: TypeAlias = Object | Event | Namespace
 _HINT = "it is taken up again from where it was"
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long the watch waits for what; all in seconds.
-
-    Attributes:
-        watch: After how long the server ends a watch, so that it begins anew.
-        slack: How much later than that a silent connection counts as dead.
-        gap: How long the contact may be lost before the cache is not fresh;
-            after a longer loss everything is listed again.
-        stale: Age from which the cache is not fresh, even without an error.
-        first_delay: Delay after the first failure; it doubles with each one.
-        longest_delay: Longest delay between two attempts.
-        refused: Delay after a refusal, which only a person can undo.
-    """
-
-    watch: float = 30.0
-    slack: float = 10.0
-    gap: float = 5.0
-    stale: float = 45.0
-    first_delay: float = 0.25
-    longest_delay: float = 15.0
-    refused: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -89,23 +66,6 @@ class Sink(Protocol):
 
     def changed(self, item: Item, *, deleted: bool) -> None:
         """One object was added, modified or deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a watch is doing.
-
-    Attributes:
-        synced: Whether everything was listed once.
-        connected: Whether it is in contact, as far as it knows.
-        contact: When it last was, on the monotonic clock, in seconds.
-        problem: What is wrong, or None.
-    """
-
-    synced: bool
-    connected: bool
-    contact: float
-    problem: ProvisionerError | None
 
 
 class Backoff:
@@ -149,7 +109,7 @@ class Reflector:
         self._response: urllib3.BaseHTTPResponse | None = None
         self._version: str | None = None
         self._warned = ""
-        self._health = Health(synced=False, connected=False, contact=time.monotonic(), problem=None)
+        self._health = Health(contact=time.monotonic())
         where = f"-{target.namespace}" if target.namespace else ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{target.resource.plural}{where}", daemon=True)
 
@@ -190,7 +150,7 @@ class Reflector:
         while not self._stopping.is_set():
             try:
                 # After a loss of contact that made the cache stale, only a list makes it fresh again.
-                if self._version is None or time.monotonic() - self._health.contact > self._timing.gap:
+                if self._version is None or self._silence() > self._timing.gap:
                     self._list()
                 if self._watch() >= min(1.0, self._timing.watch / 2):
                     delay.reset()
@@ -205,7 +165,12 @@ class Reflector:
                 _log.exception("the watch failed", resource=self.target.resource.plural)
                 self._version = None
                 self._pause(delay, TransientError(f"{type(error).__name__}: {error}", reason="Fault"), "fault")
-        self._health = replace(self._health, connected=False)
+        self._health = self._health.ended(time.monotonic(), self._timing)
+
+    def _silence(self) -> float:
+        """Seconds since what is known was complete."""
+        now = time.monotonic()
+        return now - self._health.complete(now, self._timing)
 
     def _pause(self, delay: Backoff, error: ProvisionerError | None, cause: str) -> None:
         """Take note of a failure and wait before the next attempt."""
@@ -213,9 +178,9 @@ class Reflector:
             return
         WATCH_RESTARTS.labels(self.target.resource.plural, cause).inc()
         if error is not None:
-            self._health = replace(self._health, connected=False, problem=error)
+            self._health = self._health.lost(time.monotonic(), error, self._timing)
             # Once per kind of failure, and not for a cut that heals at the next attempt.
-            lasting = time.monotonic() - self._health.contact > self._timing.gap or isinstance(error, PermanentError)
+            lasting = self._silence() > self._timing.gap or isinstance(error, PermanentError)
             if lasting and self._warned != error.reason:
                 self._warned = error.reason
                 _log.warning("the watch is interrupted", cause=error.message, reason=error.reason, hint=error.hint)
@@ -226,8 +191,7 @@ class Reflector:
             seconds = self._timing.refused
         self._stopping.wait(seconds)
 
-    def _contact(self) -> None:
-        self._health = Health(synced=True, connected=True, contact=time.monotonic(), problem=None)
+    def _back(self) -> None:
         if self._warned:
             _log.info("the watch is back", resource=self.target.resource.plural)
             self._warned = ""
@@ -240,6 +204,8 @@ class Reflector:
         WATCH_LISTS.labels(self.target.resource.plural).inc()
         call = Call("list", self.target.resource, self.target.namespace)
         query = self._query() | {"limit": PAGE}
+        # All pages show what there was at the first.
+        begin = time.monotonic()
         found: list[Item] = []
         while True:
             page = self._transport.json(call, query=query, accept=self.target.accept[0])
@@ -252,7 +218,7 @@ class Reflector:
             query["continue"] = str(token)
         self._sink.replaced(self.target, found)
         self._version = text(metadata, "resourceVersion")
-        self._contact()
+        self._health = self._health.listed(begin)
 
     def _watch(self) -> float:
         """Follow changes until the server ends the watch.
@@ -276,11 +242,12 @@ class Reflector:
         try:
             if self._stopping.is_set():
                 return 0.0
-            self._contact()
+            self._health = self._health.begun(time.monotonic())
+            self._back()
             for line in _lines(response, call):
                 self._event(line, call)
-                self._contact()
-            self._contact()
+                self._health = self._health.heard(time.monotonic(), self._timing)
+            self._health = self._health.ended(time.monotonic(), self._timing)
         finally:
             self._response = None
             response.close()

@@ -21,7 +21,7 @@ from provisioner.settings import Settings
 from provisioner.spec import DataServiceSpec, Port
 
 PATIENCE = 90.0
-QUICK = Timing(watch=6.0, slack=4.0, gap=1.0, stale=12.0, first_delay=0.05, longest_delay=0.5, refused=0.5)
+QUICK = Timing(watch=6.0, slack=4.0, settle=0.5, gap=1.0, stale=12.0, first_delay=0.05, longest_delay=0.5, refused=0.5)
 
 
 def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:

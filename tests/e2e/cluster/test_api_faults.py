@@ -43,6 +43,7 @@ def judged(cache: ClusterCache, lab: Any, wanted: Any) -> Readiness:
 def test_an_api_server_that_dies_and_returns(
     lab: Any, proxy: Any, served: ClusterCache, spec: Callable[..., Any], eventually: Callable[..., Any]
 ) -> None:
+    refused = restarts("statefulsets", "Unreachable")
     proxy.down()
     eventually(lambda: not served.snapshot(lab.identity()).fresh, "not fresh")
     answer = judged(served, lab, spec())
@@ -51,6 +52,8 @@ def test_an_api_server_that_dies_and_returns(
     eventually(lambda: any("refused" in problem for problem in served.problems()), "the cause")
     # Meanwhile the service goes away: the cache may not believe in it afterwards.
     lab.delete(STATEFULSETS, "store")
+    # By then each watch has been without contact for longer than may be: only a list makes it fresh.
+    eventually(lambda: restarts("statefulsets", "Unreachable") > refused + 8, "no contact for long")
     proxy.up()
     eventually(lambda: served.snapshot(lab.identity()).fresh, "fresh again")
     assert served.snapshot(lab.identity()).statefulset is None
