@@ -184,6 +184,11 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level shown")
 
+    @property
+    def lease_namespace(self) -> str:
+        """Where the servers of one backend have the Leases by which they know of each other."""
+        return self.heartbeat_namespace or self.namespace
+
 
 SETTINGS_FILE = f"{ENV_PREFIX}SETTINGS_FILE"
 """Variable that names a file of settings, a line `PROVISIONER_...=VALUE` for each."""

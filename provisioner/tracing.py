@@ -65,7 +65,8 @@ class Span:
             self._inner.set_status(Status(StatusCode.ERROR, message))
 
 
-_NOTHING = Span()
+NOTHING = Span()
+"""The span where nobody traces."""
 _NAMES = {"execution": EXECUTION, "project": PROJECT, "domain": DOMAIN, "stack": STACK}
 
 
@@ -140,6 +141,11 @@ def _exporter(environment: Mapping[str, str]) -> SpanExporter:
     )
 
 
+def enabled() -> bool:
+    """Whether anybody traces; for callers to whom the attributes of a span are work."""
+    return _provider is not None
+
+
 def stop() -> None:
     """Send what was traced, and trace no more."""
     global _provider
@@ -165,7 +171,7 @@ def span(name: str, parent: Mapping[str, str] | None = None, **attributes: str) 
         ...     traced.tell(outcome="done")
     """
     if _provider is None:
-        yield _NOTHING
+        yield NOTHING
         return
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -99,6 +99,23 @@ def micro_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def lease_manifest(namespace: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
+    """The manifest of a Lease.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        spec: Its specification.
+        metadata: What else stands in its metadata.
+    """
+    return {
+        "apiVersion": f"{LEASES.group}/{LEASES.version}",
+        "kind": LEASES.kind,
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": spec,
+    }
+
+
 def user_lease_name(stack: str, holder: str) -> str:
     """The name of the Lease of one user of one shared service: the same for a repeat.
 
@@ -119,21 +136,13 @@ def user_lease(stack: str, namespace: str, holder: str, *, seconds: int, now: da
         seconds: For how long one renewal counts.
         now: The time, with its zone.
     """
-    return {
-        "apiVersion": f"{LEASES.group}/{LEASES.version}",
-        "kind": LEASES.kind,
-        "metadata": {
-            "name": user_lease_name(stack, holder),
-            "namespace": namespace,
-            "labels": {LABEL_STACK: stack},
-        },
-        "spec": {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": seconds,
-            "acquireTime": micro_time(now),
-            "renewTime": micro_time(now),
-        },
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": seconds,
+        "acquireTime": micro_time(now),
+        "renewTime": micro_time(now),
     }
+    return lease_manifest(namespace, user_lease_name(stack, holder), spec, labels={LABEL_STACK: stack})
 
 
 class UserLeases:

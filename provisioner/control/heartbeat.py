@@ -19,7 +19,7 @@ import structlog
 
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import Call
-from provisioner.cluster.leases import LEASES, micro_time, parse_lease
+from provisioner.cluster.leases import LEASES, lease_manifest, micro_time, parse_lease
 from provisioner.cluster.parse import items
 from provisioner.cluster.transport import NotFoundError
 from provisioner.errors import PermanentError, ProvisionerError, TransientError
@@ -163,12 +163,7 @@ class Heartbeat:
         try:
             self._client.transport.json(Call("patch", LEASES, self._namespace, name), body={"spec": spec})
         except NotFoundError:
-            document = {
-                "apiVersion": f"{LEASES.group}/{LEASES.version}",
-                "kind": LEASES.kind,
-                "metadata": {"name": name, "namespace": self._namespace, "labels": {LABEL_HEARTBEAT: "true"}},
-                "spec": spec,
-            }
+            document = lease_manifest(self._namespace, name, spec, labels={LABEL_HEARTBEAT: "true"})
             self._client.transport.json(Call("create", LEASES, self._namespace), body=document)
 
     def _forget_the_dead(self) -> None:

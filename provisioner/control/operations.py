@@ -60,8 +60,7 @@ class Operations:
         self._usage = Usage(cluster, settings)
         # What makes a service ends within its time, and a cancelled engine within its grace.
         lasting = settings.operation_timeout + 2 * settings.cancel_grace
-        leases = settings.heartbeat_namespace or settings.namespace
-        reservations = Reservations(cluster.transport, leases, lasting)
+        reservations = Reservations(cluster.transport, settings.lease_namespace, lasting)
         self._quotas = Quotas(read_access(settings.access), self._live, reservations)
         self._settings = settings
         self._sealer = Sealer.of(settings)

@@ -44,7 +44,7 @@ class Replica(Controller):
             UsageError: The settings hold a grace that is none.
         """
         client = ClusterClient(settings)
-        leases = settings.heartbeat_namespace or settings.namespace
+        leases = settings.lease_namespace
         heartbeat = Heartbeat(
             client,
             leases,

@@ -12,10 +12,9 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from provisioner.cluster.api import Call
-from provisioner.cluster.leases import LEASES
+from provisioner.cluster.leases import LEASES, lease_manifest
 from provisioner.cluster.parse import mapping, text
 from provisioner.cluster.transport import NotFoundError, Transport
 from provisioner.control.access import Consumption
@@ -151,12 +150,8 @@ class Reservations:
             body = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
             self._transport.json(Call("patch", LEASES, self._namespace, name), body=body)
             return reserved
-        document: dict[str, Any] = {
-            "apiVersion": f"{LEASES.group}/{LEASES.version}",
-            "kind": LEASES.kind,
-            "metadata": {"name": name, "namespace": self._namespace, "annotations": annotations},
-            "spec": {"holderIdentity": f"{project}:{domain}"},
-        }
+        spec = {"holderIdentity": f"{project}:{domain}"}
+        document = lease_manifest(self._namespace, name, spec, annotations=annotations)
         self._transport.json(Call("create", LEASES, self._namespace), body=document)
         return reserved
 

@@ -48,6 +48,19 @@ class _Installation:
     home: Path
 
 
+def verb_of(arguments: Sequence[str]) -> str:
+    """The words by which a process is counted and traced.
+
+    Args:
+        arguments: After `pulumi`.
+
+    Example:
+        >>> verb_of(["stack", "init", "graph"]), verb_of(["up", "--yes"])
+        ('stack init', 'up')
+    """
+    return " ".join(arguments[: 2 if arguments[0] == "stack" else 1])
+
+
 class Cli:
     """Starts CLI processes; safe for several threads.
 
@@ -102,7 +115,7 @@ class Cli:
         command = [str(installation.pulumi), "--non-interactive", "--color", "never", *arguments]
         if self._on_process is not None:
             self._on_process(tuple(command))
-        metrics.STARTED.labels(" ".join(arguments[: 2 if arguments[0] == "stack" else 1])).inc()
+        metrics.STARTED.labels(verb_of(arguments)).inc()
         with metrics.PROCESSES.track_inprogress():
             return run(command, cwd=folder, environment=process_environment(access, os.environ), limits=limits)
 

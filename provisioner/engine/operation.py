@@ -21,7 +21,7 @@ from pulumi.automation import EngineEvent, PulumiFn
 from provisioner.engine import recovery
 from provisioner.engine.cancellation import Cancellation
 from provisioner.engine.changes import Diagnostic, diagnostics
-from provisioner.engine.cli import Cli
+from provisioner.engine.cli import Cli, verb_of
 from provisioner.engine.diagnostics import Failure, classify, hopeless
 from provisioner.engine.host import Host
 from provisioner.engine.process import Cause, Finished, Limits, end_session, process_facts
@@ -241,8 +241,7 @@ class Operation:
         if left <= 0:
             raise self._late(arguments[0])
         limits = Limits(left, self._parts.grace, stop or self._cancellation)
-        verb = " ".join(arguments[:2]) if arguments[0] == "stack" else arguments[0]
-        with span(f"pulumi {verb}", stack=self._name) as traced:
+        with span(f"pulumi {verb_of(arguments)}", stack=self._name) as traced:
             finished = self._parts.cli.run(arguments, folder=self._folder, limits=limits, backend=self._backend)
             if finished.code != 0:
                 traced.fail("EngineFailed", f"exit code {finished.code}, ended by {finished.cause.value}")

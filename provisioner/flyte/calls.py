@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -26,7 +27,7 @@ from provisioner.errors import ProvisionerError, UsageError
 from provisioner.flyte import insight
 from provisioner.flyte.connector import DataServiceConnector
 from provisioner.flyte.meta import Attached, Cleanup, DataServiceMeta, Wanted
-from provisioner.tracing import Span, span
+from provisioner.tracing import NOTHING, Span, enabled, span
 
 log = structlog.get_logger(__name__)
 
@@ -47,22 +48,20 @@ class Calls(AsyncConnectorService):  # type: ignore[misc]
 
     async def CreateTask(self, request: agent_pb2.CreateTaskRequest, context: Any) -> Any:
         """Create, beside at most 7 other writes."""
-        run = request.task_execution_metadata.task_execution_id.node_execution_id.execution_id
-        told = {"execution": run.name, "project": run.project, "domain": run.domain}
-        with span("CreateTask", _headers(context), task_type=request.template.type, **told) as traced:
+        with _traced("CreateTask", context, lambda: _asked_for(request)) as traced:
             answer = await self._write(super().CreateTask(request, context), context)
-            if answer is not None:
+            if answer is not None and enabled():
                 traced.tell(**_whose(answer.resource_meta))
             return _ended(traced, answer, context)
 
     async def GetTask(self, request: agent_pb2.GetTaskRequest, context: Any) -> Any:
         """Poll; it never waits for another kind of call."""
-        with span("GetTask", _headers(context), **_whose(request.resource_meta)) as traced:
+        with _traced("GetTask", context, lambda: _whose(request.resource_meta)) as traced:
             return _ended(traced, await _plainly(super().GetTask(request, context), context), context)
 
     async def DeleteTask(self, request: agent_pb2.DeleteTaskRequest, context: Any) -> Any:
         """Delete, beside at most 7 other writes."""
-        with span("DeleteTask", _headers(context), **_whose(request.resource_meta)) as traced:
+        with _traced("DeleteTask", context, lambda: _whose(request.resource_meta)) as traced:
             return _ended(traced, await self._write(super().DeleteTask(request, context), context), context)
 
     async def GetTaskMetrics(self, request: agent_pb2.GetTaskMetricsRequest, context: Any) -> Any:
@@ -95,8 +94,21 @@ class Calls(AsyncConnectorService):  # type: ignore[misc]
         return await asyncio.shield(task)
 
 
-def _headers(context: Any) -> dict[str, str]:
-    return {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
+@contextmanager
+def _traced(name: str, context: Any, attributes: Callable[[], dict[str, str]]) -> Iterator[Span]:
+    """The span of a call; where nobody traces, nothing is read for it: GetTask comes often."""
+    if not enabled():
+        yield NOTHING
+        return
+    headers = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    with span(name, headers, **attributes()) as traced:
+        yield traced
+
+
+def _asked_for(request: agent_pb2.CreateTaskRequest) -> dict[str, str]:
+    run = request.task_execution_metadata.task_execution_id.node_execution_id.execution_id
+    whose = {"execution": run.name, "project": run.project, "domain": run.domain}
+    return {"task_type": request.template.type, **whose}
 
 
 def _whose(meta: bytes) -> dict[str, str]:

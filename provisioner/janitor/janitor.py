@@ -62,7 +62,7 @@ class Janitor:
         self._clock = clock
         policy = own.policy()
         self._client = ClusterClient(settings)
-        leases = LeaseHolders(self._client, settings.heartbeat_namespace or settings.namespace)
+        leases = LeaseHolders(self._client, settings.lease_namespace)
         alive = first_known(leases.alive, PodHolders(self._client, own.lock_pods).alive)
         self._engine = Engine(settings, holder_alive=alive)
         self._readers = ThreadPoolExecutor(own.readers, thread_name_prefix="read")

@@ -20,7 +20,7 @@ import structlog
 
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import Call
-from provisioner.cluster.leases import LEASES, Lease, micro_time, parse_lease
+from provisioner.cluster.leases import LEASES, Lease, lease_manifest, micro_time, parse_lease
 from provisioner.cluster.transport import NotFoundError
 from provisioner.errors import ProvisionerError
 
@@ -150,19 +150,12 @@ class Elector:
 
     def _document(self, holder: str, transitions: int, *, version: str) -> dict[str, Any]:
         now = micro_time(datetime.now(UTC))
-        return {
-            "apiVersion": f"{LEASES.group}/{LEASES.version}",
-            "kind": LEASES.kind,
-            "metadata": {
-                "name": self._name,
-                "namespace": self._namespace,
-                **({"resourceVersion": version} if version else {}),
-            },
-            "spec": {
-                "holderIdentity": holder,
-                "leaseDurationSeconds": self._seconds,
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseTransitions": transitions,
-            },
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": self._seconds,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
         }
+        seen = {"resourceVersion": version} if version else {}
+        return lease_manifest(self._namespace, self._name, spec, **seen)

@@ -16,29 +16,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ground import hollow_sandbox, quantiles, template
 from ways import SPEC, Direct, Documented, Ours, Way, measured, services, wait_for
 
-from provisioner import logs
 from provisioner.cluster import ClusterClient
 from provisioner.cluster.api import NAMESPACES, Call
 from provisioner.cluster.live import LiveObjects
 from provisioner.cluster.transport import NotFoundError
 from provisioner.control.request import ServiceRequest
-from provisioner.sandbox import Sandbox
 from provisioner.settings import Settings
-from provisioner.spec import DataServiceSpec, Port
+from provisioner.spec import DataServiceSpec
 
 
 class Bench:
@@ -124,23 +120,16 @@ def ready(bench: Bench, namespace: str) -> int:
     return sum(item.ready_replicas == item.replicas > 0 for item in found)
 
 
-def quantiles(values: Sequence[float]) -> str:
-    cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return f"{1000 * cuts[49]:>10.1f}{1000 * cuts[98]:>10.1f}{len(values):>10}"
+def row(values: Sequence[float]) -> str:
+    p50, p99 = quantiles(values)
+    return f"{p50:>10.1f}{p99:>10.1f}{len(values):>10}"
 
 
 def calls(bench: Bench, creates: int) -> None:
-    from flytekit.configuration import ImageConfig, SerializationSettings
-    from flytekit.tools.translator import get_serializable
-
     from provisioner.demo.caller import Caller, Execution
     from provisioner.demo.server import ServerProcess
-    from provisioner.flyte import DataServiceConfig, DataServiceTask
 
-    fields = SPEC.model_dump(exclude_unset=True) | {"ports": [Port(name="grpc", port=9000)]}
-    task = DataServiceTask(name="bench.store", task_config=DataServiceConfig(name="store", **fields))
-    serialization = SerializationSettings(ImageConfig(), project="p", domain="d", version="v1")
-    template = get_serializable(OrderedDict(), serialization, task).template.to_flyte_idl()
+    task = template()
     print(f"\n{f'calls, {creates} creates':<20}{'p50 ms':>10}{'p99 ms':>10}{'calls':>10}")
     with tempfile.TemporaryDirectory(dir=bench.folder) as name, bench.namespace() as namespace:
         folder = Path(name)
@@ -154,7 +143,7 @@ def calls(bench: Bench, creates: int) -> None:
             metas, created, polled = [], [], []
             for number in range(creates):
                 begun = time.monotonic()
-                metas.append(caller.create(template, Execution(f"bench{number}", namespace)))
+                metas.append(caller.create(task, Execution(f"bench{number}", namespace)))
                 created.append(time.monotonic() - begun)
             while ready(bench, namespace) < creates:
                 for meta in metas:
@@ -164,7 +153,7 @@ def calls(bench: Bench, creates: int) -> None:
         finally:
             caller.close()
             server.stop()
-    print(f"{'CreateTask':<20}{quantiles(created)}\n{'GetTask':<20}{quantiles(polled)}")
+    print(f"{'CreateTask':<20}{row(created)}\n{'GetTask':<20}{row(polled)}")
 
 
 def resident() -> float:
@@ -214,22 +203,14 @@ def main() -> None:
     if arguments.fill:
         fill(arguments.fill)
         return
-    logs.configure(Settings(), level="error")
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}")
-    print(f"load before: {os.getloadavg()[0]:.2f}", flush=True)
-    sandbox = Sandbox(arguments.sandbox)
-    sandbox.up(node=False, hollow=2)
-    try:
-        with tempfile.TemporaryDirectory(prefix="fleet-bench-") as name:
-            settings = Settings(kubeconfig=sandbox.kubeconfig, context=sandbox.context)
-            bench = Bench(settings, Path(name))
-            memory()
-            one_by_one(bench)
-            if arguments.creates:
-                calls(bench, arguments.creates)
-            fleets(bench, arguments.services, arguments.workers)
-    finally:
-        sandbox.down()
+    with hollow_sandbox(arguments.sandbox) as sandbox, tempfile.TemporaryDirectory(prefix="fleet-bench-") as name:
+        settings = Settings(kubeconfig=sandbox.kubeconfig, context=sandbox.context)
+        bench = Bench(settings, Path(name))
+        memory()
+        one_by_one(bench)
+        if arguments.creates:
+            calls(bench, arguments.creates)
+        fleets(bench, arguments.services, arguments.workers)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,10 @@ from typing import Any
 
 import pytest
 from api_proxy import ApiProxy
-from disturbance import Fault, disturb
-from fault_service import OPERATIONS
+from disturbance import Fault, amid_each, first_change, survives
 from fault_world import World
-from points import Point
 
 _SECONDS = 8.0
-
-
-def first_change(point: Point) -> bool:
-    return point.actor == "provider" and point.effect.endswith("sent")
 
 
 def fault(name: str, begin: Callable[[ApiProxy], None], end: Callable[[ApiProxy], None], seconds: float) -> Fault:
@@ -107,29 +101,8 @@ def mended(world: World) -> Any:
     world.proxy.token = None
 
 
-@pytest.mark.parametrize(
-    ("fault", "operation"),
-    [
-        pytest.param(
-            fault,
-            operation,
-            id=f"{fault.name}-{operation}".replace(" ", "-"),
-            marks=() if (fault.name, operation) in SAMPLE else pytest.mark.whole,
-        )
-        for fault in FAULTS
-        for operation in OPERATIONS
-    ],
-)
+@pytest.mark.parametrize(("fault", "operation"), amid_each(FAULTS, SAMPLE))
 def test_the_api_server_fails(
     fault: Fault, operation: str, world: World, mended: None, record_property: Callable[[str, Any], None]
 ) -> None:
-    record_property("fault", f"{fault.name} during {operation}")
-    service = world.service()
-    if operation != "create":
-        service.create()
-        service.converge()
-    disturb(world, operation, service, fault)
-    if operation == "create":
-        assert world.created == {"services": 1, "statefulsets": 1}, "an object was made twice"
-    record_property("polls", service.polls)
-    service.vanish()
+    survives(world, operation, fault, record_property)

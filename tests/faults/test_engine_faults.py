@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from disturbance import Fault, disturb
+from disturbance import Fault, amid_each, first_change, survives
 from fault_server import Replica
-from fault_service import OPERATIONS, begin
+from fault_service import begin
 from fault_world import World
 from flyteidl.core.execution_pb2 import TaskExecution
 from points import Point
@@ -29,10 +29,6 @@ _SECONDS = 6.0
 
 def first_lock(point: Point) -> bool:
     return point.actor == "cli" and "/locks/" in point.effect
-
-
-def first_change(point: Point) -> bool:
-    return point.actor == "provider" and point.effect.endswith("sent")
 
 
 def second_save(point: Point) -> bool:
@@ -100,32 +96,11 @@ SAMPLE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("fault", "operation"),
-    [
-        pytest.param(
-            fault,
-            operation,
-            id=f"{fault.name}-{operation}".replace(" ", "-"),
-            marks=() if (fault.name, operation) in SAMPLE else pytest.mark.whole,
-        )
-        for fault in FAULTS
-        for operation in OPERATIONS
-    ],
-)
+@pytest.mark.parametrize(("fault", "operation"), amid_each(FAULTS, SAMPLE))
 def test_the_engine_or_its_folder_fails(
     fault: Fault, operation: str, world: World, record_property: Callable[[str, Any], None]
 ) -> None:
-    record_property("fault", f"{fault.name} during {operation}")
-    service = world.service()
-    if operation != "create":
-        service.create()
-        service.converge()
-    disturb(world, operation, service, fault)
-    if operation == "create":
-        assert world.created == {"services": 1, "statefulsets": 1}, "an object was made twice"
-    record_property("polls", service.polls)
-    service.vanish()
+    survives(world, operation, fault, record_property)
 
 
 @pytest.mark.parametrize(

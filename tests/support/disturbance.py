@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from fault_server import Replica
-from fault_service import POLL_SECONDS, Service, begin
+from fault_service import OPERATIONS, POLL_SECONDS, Service, begin
 from fault_world import REACH_SECONDS, World
 from flyteidl.core.execution_pb2 import TaskExecution
 from points import Point
@@ -31,6 +33,51 @@ class Fault:
     begin: Callable[[World, Replica], None]
     seconds: float
     end: Callable[[World], None]
+
+
+def first_change(point: Point) -> bool:
+    """The provider is about to make its first change."""
+    return point.actor == "provider" and point.effect.endswith("sent")
+
+
+def amid_each(faults: Iterable[Fault], sample: Collection[tuple[str, str]]) -> list[Any]:
+    """Parameters of a test: each fault amid each operation.
+
+    Args:
+        faults: What goes wrong.
+        sample: Which (fault, operation) run without `--whole`.
+    """
+    return [
+        pytest.param(
+            fault,
+            operation,
+            id=f"{fault.name}-{operation}".replace(" ", "-"),
+            marks=() if (fault.name, operation) in sample else pytest.mark.whole,
+        )
+        for fault in faults
+        for operation in OPERATIONS
+    ]
+
+
+def survives(world: World, operation: str, fault: Fault, record_property: Callable[[str, Any], None]) -> None:
+    """Let something go wrong amid an operation on a new service, and assert that it is as it was asked for, and goes.
+
+    Args:
+        world: Where.
+        operation: `create`, `update` or `delete`.
+        fault: What goes wrong.
+        record_property: Told what the report says.
+    """
+    record_property("fault", f"{fault.name} during {operation}")
+    service = world.service()
+    if operation != "create":
+        service.create()
+        service.converge()
+    disturb(world, operation, service, fault)
+    if operation == "create":
+        assert world.created == {"services": 1, "statefulsets": 1}, "an object was made twice"
+    record_property("polls", service.polls)
+    service.vanish()
 
 
 def disturb(world: World, operation: str, service: Service, fault: Fault) -> None:

@@ -83,7 +83,7 @@ def test_only_the_types_named_are_sent_away(agents):
 def test_a_type_that_nobody_serves_is_said_at_once(agents):
     config, _ = agents
     before = dict(ConnectorRegistry._REGISTRY)
-    with pytest.raises(PermanentError, match=r"no agent serves task type 'unheard'; known.*dataservicetask \(0\)"):
+    with pytest.raises(PermanentError, match=r"'unheard'; known are: dataservicecleanup \(0\), dataservicetask \(0\)"):
         route_local_tasks(config, ["unheard"])
     assert before == ConnectorRegistry._REGISTRY
 
