@@ -29,6 +29,7 @@ def hollow_sandbox(name: str) -> Iterator[Sandbox]:
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}")
     print(f"load before: {os.getloadavg()[0]:.2f}", flush=True)
     sandbox = Sandbox(name)
+    sandbox.down()  # what a run that was killed has left
     sandbox.up(node=False, hollow=2)
     try:
         yield sandbox

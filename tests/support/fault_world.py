@@ -115,9 +115,9 @@ class World:
 
     def close(self) -> None:
         self._spare.result()
-        self._pool.shutdown()
         for server in self._started:
             server.stop(30)
+        self._pool.shutdown()
         self.proxy.close()
         self.client.transport.json(Call("delete", NAMESPACES, name=self.namespace))
 

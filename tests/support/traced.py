@@ -5,7 +5,8 @@ Usage: traced.py SOCKET HOST COMMAND...
 Installs a seccomp filter that hands the system calls in question to a
 listener, sends the listener through the socket, and becomes the command. The
 filter is inherited by all that the command starts. Where HOST is not empty, that
-is the name of the host that they see.
+is the name of the host that they see. The command is asked to end when the
+thread that started it has ended: tests that were interrupted leave no server.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import socket
 import struct
 import sys
 
 _CLONE_NEWUTS = 0x04000000
-_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 # linux/bpf_common.h: load a word, jump if equal, jump if any bit is set, return.
@@ -61,10 +63,14 @@ def _filter() -> bytes:
     return b"".join(steps)
 
 
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 def _listener() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     content = _filter()
     kept = ctypes.create_string_buffer(content)
     program = struct.pack("@HP", len(content) // 8, ctypes.addressof(kept))
@@ -81,6 +87,7 @@ def _call_host(name: str) -> None:
 
 
 def main() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if sys.argv[2]:
         _call_host(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as channel:
