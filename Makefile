@@ -27,7 +27,8 @@ demo: toolchain ## a graph store, a training job and their removal, on a local c
 	@$(BIN)/provisioner demo
 
 test: toolchain ## all that a change must pass, on a real API server, kubelet and Pulumi engine
-	@$(BIN)/pytest -m "not training" tests/unit $(addprefix tests/e2e/,path engine cluster flyte janitor registry sandbox toolchain)
+	@$(BIN)/pytest -m "not training" tests/unit \
+		$(addprefix tests/e2e/,path engine cluster flyte janitor registry sandbox toolchain) tests/faults
 
 faults: toolchain ## every fault: a kill between every two side effects, and what fails, hangs or is away meanwhile
 	@trap '$(BIN)/provisioner sandbox down --name faults' EXIT; \

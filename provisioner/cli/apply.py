@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from provisioner.cli.options import (
     DomainOption,
     FilesOption,
     NamespaceOption,
     ProjectOption,
+    ReplaceOption,
     TimeoutOption,
     WaitOption,
 )
@@ -30,9 +29,7 @@ _VERDICT_SECONDS = 5.0
 
 def apply(
     filename: FilesOption,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Make anew what cannot be changed in place; its replicas stop.")
-    ] = False,
+    replace: ReplaceOption = False,
     namespace: NamespaceOption = None,
     project: ProjectOption = None,
     domain: DomainOption = None,

@@ -71,6 +71,9 @@ TimeoutOption = Annotated[
         "--timeout", parser=_seconds, metavar="DURATION", help="Longest wait, such as 90s or 10m.", show_default=False
     ),
 ]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Make anew what cannot be changed in place; its replicas stop.")
+]
 FilesOption = Annotated[
     list[Path],
     typer.Option("--filename", "-f", metavar="FILE", help="YAML file or folder with services; - is stdin. Repeatable."),

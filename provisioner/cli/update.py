@@ -13,6 +13,7 @@ from provisioner.cli.options import (
     NameArgument,
     NamespaceOption,
     ProjectOption,
+    ReplaceOption,
     TimeoutOption,
     WaitOption,
 )
@@ -57,9 +58,7 @@ def rollback(
         str | None,
         typer.Option("--to", metavar="REVISION", help="Which; else the one before this.", show_default=False),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Make anew what cannot be changed in place; its replicas stop.")
-    ] = False,
+    replace: ReplaceOption = False,
     namespace: NamespaceOption = None,
     project: ProjectOption = None,
     domain: DomainOption = None,
