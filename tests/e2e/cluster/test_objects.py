@@ -56,12 +56,7 @@ def test_what_remains_is_true_while_pods_terminate(
     lab: Any, spec: Callable[..., Any], eventually: Callable[..., Any]
 ) -> None:
     identity = lab.identity()
-    stubborn = spec(
-        replicas=2,
-        command=("sh", "-c", "trap '' TERM; nc -ll -p 9000 -e cat & wait; wait"),
-        termination_grace_period_seconds=5,
-    )
-    lab.apply(identity, stubborn)
+    lab.apply(identity, spec(replicas=2))
     where = lab.namespace
     pods = [f"Pod {where}/store-{ordinal}" for ordinal in range(2)]
 
@@ -69,10 +64,23 @@ def test_what_remains_is_true_while_pods_terminate(
         listed = lab.call("GET", PODS.path(where))["items"]
         return len(listed) == 2 and all(item["status"]["phase"] == "Running" for item in listed)
 
+    def hold(finalizers: list[str] | None) -> None:
+        for ordinal in range(2):
+            body = {"metadata": {"finalizers": finalizers}}
+            lab.call("PATCH", PODS.path(where, f"store-{ordinal}"), body, "application/merge-patch+json")
+
+    def terminating() -> bool:
+        listed = lab.call("GET", PODS.path(where))["items"]
+        return all("deletionTimestamp" in item["metadata"] for item in listed)
+
     eventually(running, "both pods running")
+    # They go when this test lets them go.
+    hold(["tests/hold"])
     assert lab.client.remaining(identity) == [f"StatefulSet {where}/store", f"Service {where}/store", *pods]
     assert lab.client.delete_labelled(identity) == [f"StatefulSet {where}/store", f"Service {where}/store"]
+    eventually(terminating, "both pods terminating")
     assert lab.client.remaining(identity) == pods
+    hold(None)
     eventually(lambda: lab.client.remaining(identity) == [], "nothing left")
     assert lab.client.delete_labelled(identity) == []
 
