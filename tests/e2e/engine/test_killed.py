@@ -241,9 +241,11 @@ def test_a_cluster_that_is_away_keeps_the_record(service: Service, cluster: Clus
 def test_cancelled_gently(service: Service, cluster: Cluster) -> None:
     cancellation = Cancellation()
 
-    def program() -> None:
+    async def program() -> None:
         cancellation.cancel()
         service.program()()
+        # It does not return: the engine could be done before it hears of it.
+        await asyncio.Event().wait()
 
     with pytest.raises(TransientError) as caught:
         service.stack.up(program, cancellation=cancellation)
@@ -254,11 +256,12 @@ def test_cancelled_gently(service: Service, cluster: Cluster) -> None:
 
 
 def test_cancelled_by_name(service: Service) -> None:
-    inside, go_on = threading.Event(), threading.Event()
+    inside = threading.Event()
 
-    def program() -> None:
+    async def program() -> None:
         inside.set()
-        assert go_on.wait(120)
+        # It does not return: the engine could be done before it hears of it.
+        await asyncio.Event().wait()
 
     result: list[BaseException] = []
 
@@ -273,7 +276,6 @@ def test_cancelled_by_name(service: Service) -> None:
     thread.start()
     assert inside.wait(120)
     assert service.stack.cancel()
-    go_on.set()
     thread.join(120)
     (error,) = result
     assert isinstance(error, TransientError)

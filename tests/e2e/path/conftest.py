@@ -28,7 +28,7 @@ def control(settings: Settings) -> Iterator[Controller]:
     made = Controller.from_settings(settings)
     made.start()
     yield made
-    assert made.stop(60), "an operation did not end"
+    assert made.stop(PATIENCE), "an operation did not end"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from provisioner.cluster import ClusterClient
 from provisioner.control.controller import Controller
@@ -32,7 +33,9 @@ def test_create_ready_repeat_scale_delete(
     assert (ready.ready, ready.wanted, len(ready.endpoints)) == (2, 2, 2)
     assert len([line for line in ready.changes if "StatefulSet" in line or "Service" in line]) >= 2
 
-    assert control.ensure(request).phase is Phase.READY, "a repeat changes nothing"
+    control.ensure(request)
+    assert control.settled(request), "a repeat changes nothing"
+    assert until(request, Phase.READY).changes == ready.changes
 
     larger = make(replicas=3)
     assert larger.identity == request.identity
@@ -200,10 +203,19 @@ def test_lost_objects_are_made_again(
     control.ensure(request)
     until(request, Phase.READY)
     sets = client.AppsV1Api()
-    uid = sets.read_namespaced_stateful_set(request.identity.service, "default").metadata.uid
+
+    def uids() -> list[str]:
+        name = f"metadata.name={request.identity.service}"
+        return [item.metadata.uid for item in sets.list_namespaced_stateful_set("default", field_selector=name).items]
+
+    (lost,) = uids()
     sets.delete_namespaced_stateful_set(request.identity.service, "default")
-    until(request, Phase.STARTING)
+
+    def made_again() -> bool:
+        control.observe(request)  # which finds it lost, sooner or later
+        return bool(set(uids()) - {lost})
+
+    wait_for(made_again, "it is made again", 120)
     until(request, Phase.READY)
-    assert sets.read_namespaced_stateful_set(request.identity.service, "default").metadata.uid != uid
     control.remove(request)
     until(request, Phase.GONE)
