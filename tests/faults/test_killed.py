@@ -23,6 +23,7 @@ import pytest
 from fault_service import OPERATIONS, Service, begin
 from fault_world import World
 from points import VICTIMS, Case, Point, lives, read, sample, write
+from waiting import wait_for
 
 POINTS = Path(__file__).with_name("points.txt")
 CASES = read(POINTS.read_text()) if POINTS.exists() else []
@@ -67,6 +68,11 @@ def record(world: World, operation: str, service: Service, settle: float) -> lis
     def reached(point: Point) -> bool:
         # A provider that has been told to end may be there still; it is nobody that can be killed here.
         time.sleep(settle)
+        if (point.operation, point.effect) == ("delete", "DELETE statefulsets done"):
+            # A removal looks again while pods are still there, and what it writes then is no point of its own.
+            identity = service.identity
+            only = [f"Service {identity.namespace}/{identity.service}"]
+            wait_for(lambda: world.client.remaining(identity) == only, "its StatefulSet and pods are gone")
         there = server.victims()
         found.append((point, [victim for victim in VICTIMS if victim in there]))
         return True

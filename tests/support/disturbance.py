@@ -89,12 +89,12 @@ def disturb(world: World, operation: str, service: Service, fault: Fault) -> Non
         service: Its service.
         fault: What goes wrong.
     """
-    server, begun = world.server(), threading.Event()
+    server, once, begun = world.server(), threading.Lock(), threading.Event()
 
     def reached(point: Point) -> bool:
-        if fault.begins(point) and not begun.is_set():
-            begun.set()
+        if fault.begins(point) and once.acquire(blocking=False):
             fault.begin(world, server)
+            begun.set()
         return True
 
     with world.trail(operation, service, reached):

@@ -113,6 +113,8 @@ class Service:
         """DeleteTask, and assert that nothing of it is left, in cluster, backend and machine."""
         self.delete()
         self.gone()
+        # Its removal may look once more, and what it writes then must not be taken for effects of what comes next.
+        wait_for(lambda: self.poll().custom_info["phase"] == "Gone", "its removal is over")
 
     def gone(self) -> None:
         """Assert that nothing of it is left before long."""

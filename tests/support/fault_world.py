@@ -108,7 +108,7 @@ class World:
             try:
                 return call(caller)
             except TransientError:
-                wait_for(lambda server=server: ended(server.pid), "a call fails only when its server is killed", 5)
+                wait_for(lambda server=server: ended(server.pid), "a call fails only when its server is killed")
             finally:
                 caller.close()
         raise AssertionError("no server answers")
@@ -179,7 +179,7 @@ class World:
             if point != case.point or fired.is_set():
                 return True
             # The provider comes a moment after the CLI.
-            pids = wait_for(lambda: server.victims().get(case.victim), f"there is a {case.victim} to be killed", 20)
+            pids = wait_for(lambda: server.victims().get(case.victim), f"there is a {case.victim} to be killed")
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
