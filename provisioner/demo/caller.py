@@ -28,8 +28,8 @@ from provisioner.errors import TransientError
 from provisioner.flyte import DataService
 from provisioner.flyte.task import TASK_TYPE
 
-# Propeller's own default, and what it takes for a call that failed.
-_TIMEOUT = 10.0
+# More than propeller's own 10 s: on a busy machine a slow answer is no failure of what is shown.
+_TIMEOUT = 60.0
 _POLL_SECONDS = 0.25
 _FINAL = (TaskExecution.SUCCEEDED, TaskExecution.FAILED, TaskExecution.ABORTED, TaskExecution.RETRYABLE_FAILED)
 

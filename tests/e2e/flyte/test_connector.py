@@ -51,7 +51,9 @@ def test_the_replicas_are_reached_by_the_names_in_the_output(caller, template, e
     meta = caller.create(template(), execution())
     service = caller.service(meta, PATIENCE)
     hosts = " ".join(endpoint.host for endpoint in service.endpoints)
-    reach = f"for host in {hosts}; do /bin/busybox nc -w 5 $host 9000 </dev/null || exit 1; done"
+    # A name is known to the cluster's DNS a moment after its pod is ready.
+    attempt = "/bin/busybox nc -w 5 $host 9000 </dev/null"
+    reach = f"for host in {hosts}; do until {attempt}; do /bin/busybox sleep 1; done; done"
     container = {"name": "reader", "image": "localhost/busybox:sandbox", "command": ["/bin/busybox", "sh", "-c", reach]}
     name = f"reader-{service.name}"
     objects.create(PODS, {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}})
@@ -120,7 +122,7 @@ def test_two_executions_of_one_task_have_a_service_each(caller, template, execut
     assert services[0].name != services[1].name
     caller.delete(metas[0])
     await_true(lambda: left(metas[0]) == [], PATIENCE, "the first is gone")
-    assert caller.poll(metas[1]).phase == TaskExecution.SUCCEEDED
+    assert caller.final(metas[1], PATIENCE).phase == TaskExecution.SUCCEEDED
     caller.delete(metas[1])
     await_true(lambda: left(metas[1]) == [], PATIENCE, "the second is gone")
 
@@ -145,7 +147,8 @@ def test_the_failure_of_a_sibling_ends_a_service_that_still_starts(caller, templ
     for meta in (starting, sibling):
         await_true(lambda meta=meta: left(meta) == [], PATIENCE, "nothing of it is left")
     caller.delete(starting)
-    assert caller.poll(starting).custom_info["phase"] == "Gone"
+    # The cluster and the backend show nothing of it a while before its removal is over.
+    await_true(lambda: caller.poll(starting).custom_info["phase"] == "Gone", PATIENCE, "its removal is over")
 
 
 def test_what_the_server_logs_says_whose_it_is(own_server, template, execution) -> None:

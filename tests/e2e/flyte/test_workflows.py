@@ -13,8 +13,12 @@ from provisioner.flyte import DataServiceConfig, DataServiceTask, Port, data_ser
 
 IMAGE = "localhost/busybox:sandbox"
 PATIENCE = 120.0
-# Connects to each address that it is given; nothing but busybox is in the image.
-REACH = "IFS=,; for a in $0; do /bin/busybox nc -w 5 ${a%:*} ${a##*:} </dev/null || exit 1; done; test $# = 0"
+# Connects to each address that it is given; nothing but busybox is in the image. A name is known to the cluster's
+# DNS a moment after its pod is ready.
+REACH = (
+    "IFS=,; for a in $0; do until /bin/busybox nc -w 5 ${a%:*} ${a##*:} </dev/null; do /bin/busybox sleep 1; done; "
+    "done; test $# = 0"
+)
 
 store = DataServiceTask(
     name="workflows.store",
