@@ -11,6 +11,7 @@ import pytest
 from flyteidl.core import tasks_pb2
 from flytekit.configuration import ImageConfig, SerializationSettings
 from flytekit.tools.translator import get_serializable
+from ports import held_ports
 
 from provisioner.cluster import ClusterClient
 from provisioner.demo.caller import Caller, Execution
@@ -113,6 +114,13 @@ def left(settings: Settings) -> Callable[[bytes], list[str]]:
         return [*found, *(["stack"] if state.exists(service.stack) else []), *map(str, state.locks(service.stack))]
 
     return left
+
+
+@pytest.fixture
+def ports() -> Iterator[list[str]]:
+    """Two ports for a server that cannot say which it chose: its own and that of its metrics."""
+    with held_ports(2) as found:
+        yield found
 
 
 @pytest.fixture

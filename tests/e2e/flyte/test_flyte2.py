@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,15 +39,12 @@ CATEGORY = TaskCategory(name="dataservicetask")
 FINAL = (TaskExecution.SUCCEEDED, TaskExecution.FAILED)
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
 @pytest.fixture
-def stub(environment: Callable[[], dict[str, str]], tmp_path: Path) -> Iterator[AsyncConnectorServiceStub]:
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("c0")), "--port", port, "--prometheus_port", free_port()]
+def stub(
+    environment: Callable[[], dict[str, str]], ports: list[str], tmp_path: Path
+) -> Iterator[AsyncConnectorServiceStub]:
+    port, metrics_port = ports
+    command = [str(Path(sys.executable).with_name("c0")), "--port", port, "--prometheus_port", metrics_port]
     log = tmp_path / "c0.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=os.environ | environment(), stdout=output, stderr=output)
@@ -105,10 +101,21 @@ def poll(stub: AsyncConnectorServiceStub) -> Callable[[bytes], Resource]:
     return poll
 
 
+def final(poll: Callable[[bytes], Resource], meta: bytes) -> Resource:
+    """The answer that ends the polls: one that comes before it says nothing, also after an earlier end."""
+    answers: list[Resource] = []
+
+    def ended() -> bool:
+        answers.append(poll(meta))
+        return answers[-1].phase in FINAL
+
+    await_true(ended, PATIENCE, "the task is over")
+    return answers[-1]
+
+
 def test_a_service_outlives_the_deletion_of_its_action(stub, create, poll, objects, settings, left) -> None:
     meta = create(replicas=2)
-    await_true(lambda: poll(meta).phase in FINAL, PATIENCE, "the task is over")
-    found = poll(meta)
+    found = final(poll, meta)
     assert found.phase == TaskExecution.SUCCEEDED, found.message
     assert [output.name for output in found.outputs.literals] == ["service"]
     request = DataServiceMeta.decode(meta).content.request
@@ -116,7 +123,7 @@ def test_a_service_outlives_the_deletion_of_its_action(stub, create, poll, objec
     before = objects.pod_uids(selector)
     assert len(before) == 2
     stub.DeleteTask(DeleteTaskRequest(resource_meta=meta, task_category=CATEGORY), timeout=PATIENCE)
-    assert poll(meta).phase == TaskExecution.SUCCEEDED
+    assert final(poll, meta).phase == TaskExecution.SUCCEEDED
     assert objects.pod_uids(selector) == before
     assert remove_all([request], settings, print)
     assert left(meta) == []

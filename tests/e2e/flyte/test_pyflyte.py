@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -65,16 +64,11 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
     )
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
 def test_pyflyte_serve_connector_serves_the_same(
-    environment: Callable[[], dict[str, str]], template, execution, left, tmp_path: Path
+    environment: Callable[[], dict[str, str]], ports, template, execution, left, tmp_path: Path
 ) -> None:
-    port = free_port()
-    command = [*PYFLYTE, "serve", "connector", "--port", port, "--prometheus_port", free_port()]
+    port, metrics_port = ports
+    command = [*PYFLYTE, "serve", "connector", "--port", port, "--prometheus_port", metrics_port]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=os.environ | environment(), stdout=log, stderr=log)
     try:
