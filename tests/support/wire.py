@@ -22,7 +22,11 @@ class Wire:
         self._upstream = (address.hostname, address.port)
         self._pairs: list[socket.socket] = []
         self._listener: socket.socket | None = None
-        self.port = 0
+        # Held for as long as this lives: nobody else gets the port while the wire is cut.
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
+        self.port = self._port.getsockname()[1]
         self.mend()
         cluster["server"] = f"https://127.0.0.1:{self.port}"
         self.kubeconfig = folder / "through-the-wire"
@@ -31,7 +35,6 @@ class Wire:
     def mend(self) -> None:
         """Connect it (again), at the same port."""
         self._listener = socket.create_server(("127.0.0.1", self.port), reuse_port=False)
-        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:
@@ -43,6 +46,12 @@ class Wire:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._pairs.clear()
+
+    def close(self) -> None:
+        """Cut it for good."""
+        with suppress(OSError):  # it is cut already
+            self.cut()
+        self._port.close()
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):

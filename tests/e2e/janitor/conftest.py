@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import casting
 import pytest
 from casting import Mould
+from kubernetes import client, config
+from kubernetes.stream import stream
 from wire import Wire
 
 from provisioner.cluster import ClusterClient
@@ -53,6 +55,8 @@ POLICIES = Resource("ValidatingAdmissionPolicy", *_ADMISSION, "validatingadmissi
 BINDINGS = Resource(
     "ValidatingAdmissionPolicyBinding", *_ADMISSION, "validatingadmissionpolicybindings", namespaced=False
 )
+ACCOUNTS = Resource("ServiceAccount", "", "v1", "serviceaccounts")
+CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 _KINDS = {resource.kind: resource for resource in (SERVICES, STATEFULSETS)}
 _CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -81,6 +85,10 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE)
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(0.05)
     return value
+
+
+def state_of(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
 
 
 class Lab:
@@ -157,6 +165,10 @@ class Lab:
     def kill_with_all_it_started(process: subprocess.Popen[bytes]) -> None:
         """As a pod is killed: the process and everything below it at once."""
         victims = []
+        # What stands still starts nothing new while it is looked for. All threads must have come to their halt.
+        process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{process.pid}/task")
+        wait_for(lambda: all(state_of(task / "stat") == "T" for task in tasks.iterdir()), "it stands still")
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 if int(stat.read_text().rpartition(")")[2].split()[1]) == process.pid:
@@ -194,6 +206,12 @@ class Lab:
         found = self.objects.labelled(who.stack).objects.get(who.stack, ())
         return next((item.ready for item in found if item.kind == STATEFULSETS.kind), -1)
 
+    def execute(self, pod: str, command: str) -> None:
+        """Run a shell command in a pod."""
+        api = config.new_client_from_config(str(self.settings.kubeconfig), self.settings.context)
+        call = client.CoreV1Api(api).connect_get_namespaced_pod_exec
+        stream(call, pod, self.namespace, command=["sh", "-c", command], stdout=True, stderr=True)
+
     def notice(self, who: Identity) -> str:
         item = next(item for item in self.objects.labelled(who.stack).objects[who.stack] if item.kind == "StatefulSet")
         return item.annotations.get("data-service-provisioner/notice", "")
@@ -202,6 +220,15 @@ class Lab:
         for resource in (STATEFULSETS, SERVICES):
             self.call("delete", resource, who.service)
         wait_for(lambda: not self.objects.labelled(who.stack).dependents, "its pods are gone")
+
+    @contextmanager
+    def held(self, *services: Identity) -> Iterator[None]:
+        """Their removal begins and cannot end: what is to be seen in its middle is there until it is."""
+        for finalizers in (["example.com/hold"], None):
+            for who in services:
+                self.call("patch", SERVICES, who.service, {"metadata": {"finalizers": finalizers}})
+            if finalizers:
+                yield
 
     @contextmanager
     def undeletable(self, who: Identity) -> Iterator[None]:
@@ -249,11 +276,14 @@ class Lab:
         manifest = user_lease(who.stack, self.namespace, holder, seconds=seconds, now=renewed or datetime.now(UTC))
         self.call("create", LEASES, body=manifest)
 
-    def has_lease(self, who: Identity, holder: str) -> bool:
+    def there(self, resource: Resource, name: str) -> bool:
         with suppress(NotFoundError):
-            self.call("get", LEASES, user_lease_name(who.stack, holder))
+            self.call("get", resource, name)
             return True
         return False
+
+    def has_lease(self, who: Identity, holder: str) -> bool:
+        return self.there(LEASES, user_lease_name(who.stack, holder))
 
     def events(self, reason: str) -> list[str]:
         """The objects that events with this reason are about."""
@@ -329,6 +359,9 @@ def laboratory(settings: Settings, variables: dict[str, str], mould: Mould | Non
     """A namespace of its own, deleted afterwards."""
     made = Lab(settings, variables, f"janitor-{secrets.token_hex(4)}", mould)
     made.client.transport.json(Call("create", NAMESPACES), body={"metadata": {"name": made.namespace}})
+    # Controllers put them there some time later, and without the account no pod can be created.
+    for resource, name in ((ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
+        wait_for(lambda call=(resource, name): made.there(*call), f"{name} is there")
     yield made
     made.client.transport.json(Call("delete", NAMESPACES, name=made.namespace))
 
@@ -414,5 +447,4 @@ def wire(settings: Settings, tmp_path: Path) -> Iterator[Wire]:
     assert settings.context is not None
     made = Wire(settings.kubeconfig, settings.context, tmp_path)
     yield made
-    with suppress(OSError):
-        made.cut()
+    made.close()

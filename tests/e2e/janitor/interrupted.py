@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,7 +43,9 @@ def die() -> NoReturn:
     for child in children():
         # Each leads a session of its own, with the provider in it.
         for pid in (child, *session_members(child)):
-            os.kill(pid, signal.SIGKILL)
+            # One may go by itself when the one before it is gone.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
 

@@ -20,6 +20,7 @@ from provisioner.cluster.leases import LEASES, parse_lease
 from provisioner.errors import TransientError
 from provisioner.janitor.outcome import Completion, Result
 
+PATIENCE = 120.0
 AT_ONCE = {"notice": "0s", "grace": "0s"}
 NO_WAIT = {"PROVISIONER_GC_NOTICE": "0s", "PROVISIONER_GC_GRACE": "0s", "PROVISIONER_GC_MIN_AGE": "0s"}
 
@@ -45,15 +46,16 @@ def test_killed_in_the_middle_leaves_nothing_that_the_next_one_cannot_finish(
     lab: Any, orphans: list[Any], used: Any, janitor: Any, eventually: Any
 ) -> None:
     before = used()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "provisioner", "gc", "--namespace", lab.namespace],
-        env={**os.environ, **lab.variables, **NO_WAIT},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    eventually(lambda: any(lab.locks(who) for who in orphans), "a removal is under way")
-    lab.kill_with_all_it_started(process)
-    assert not all(lab.gone(who) for who in orphans)
+    with lab.held(*orphans):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "provisioner", "gc", "--namespace", lab.namespace],
+            env={**os.environ, **lab.variables, **NO_WAIT},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(lambda: any(lab.locks(who) for who in orphans), "a removal is under way")
+        lab.kill_with_all_it_started(process)
+        assert not all(lab.gone(who) for who in orphans)
 
     report = janitor(hours=1, **AT_ONCE).sweep()
     assert {outcome.result for outcome in report.outcomes} == {Result.DONE}
@@ -153,7 +155,8 @@ class Replica:
         variables = {
             "PROVISIONER_GC_NAMESPACES": lab.namespace,
             "PROVISIONER_GC_LEASE_NAMESPACE": lab.namespace,
-            "PROVISIONER_GC_LEASE_SECONDS": "5",
+            # A leader that stands still for a moment must stay the leader.
+            "PROVISIONER_GC_LEASE_SECONDS": "20",
             "PROVISIONER_LOG_FORMAT": "json",
         }
         with self._log.open("wb") as log:
@@ -173,7 +176,7 @@ class Replica:
         if not self._ready.exists():
             return None
         port = json.loads(self._ready.read_text())["metrics_port"]
-        lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+        lines = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).text.splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), None)
 
 
@@ -216,7 +219,7 @@ def test_one_of_two_servers_is_the_janitor_and_the_other_takes_over_when_it_dies
 
     # Whoever ends in good order makes nobody wait.
     other.process.terminate()
-    assert other.process.wait(60) == 0
+    assert other.process.wait(PATIENCE) == 0
     assert holder() == ""
 
 
@@ -224,15 +227,16 @@ def test_told_to_end_it_ends_in_good_order_and_says_what_is_left(
     lab: Any, orphans: list[Any], used: Any, janitor: Any, eventually: Any
 ) -> None:
     before = used()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "provisioner", "gc", "-n", lab.namespace, "--parallel", "1", "-o", "json"],
-        env={**os.environ, **lab.variables, **NO_WAIT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    eventually(lambda: any(lab.locks(who) for who in orphans), "a removal is under way")
-    process.terminate()
-    out, _ = process.communicate(timeout=60)
+    with lab.held(*orphans):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "provisioner", "gc", "-n", lab.namespace, "--parallel", "1", "-o", "json"],
+            env={**os.environ, **lab.variables, **NO_WAIT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(lambda: any(lab.locks(who) for who in orphans), "a removal is under way")
+        process.terminate()
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == Exit.NOT_READY
     results = [item["result"] for item in json.loads(out)["decisions"] if item["verdict"] == "Remove"]
     assert "stopped" in results

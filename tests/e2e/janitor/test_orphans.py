@@ -187,16 +187,17 @@ def test_never_ready_goes_and_once_ready_stays(
     lab: Any, janitor: Callable[..., Janitor], eventually: Callable[..., Any]
 ) -> None:
     never = lab.put("never", startDeadline="20m")
-    # Ready for some seconds, and then not any more.
+    # Ready for some seconds and until that was seen, and then not any more.
     once = lab.put(
         "once",
         startDeadline="20m",
         image="localhost/busybox:sandbox",
         nodeSelector={},
-        command=["sh", "-c", "sleep 7; touch /tmp/broken; sleep 1000"],
+        command=["sh", "-c", "sleep 7; until test -f /tmp/seen; do sleep 0.1; done; touch /tmp/broken; sleep 1000"],
         readinessProbe={"exec": {"command": ["sh", "-c", "! test -f /tmp/broken"]}, "periodSeconds": 1},
     )
     eventually(lambda: lab.ready(once) == 1, "it is ready")
+    lab.execute(f"{once.service}-0", "touch /tmp/seen")
     eventually(lambda: lab.ready(once) == 0, "it is not ready any more")
     found = verdicts(janitor(hours=1).sweep(dry_run=True))
     assert found == {never.stack: ("Notice", "StartDeadlineExpired"), once.stack: ("Keep", "NoOwner")}

@@ -63,7 +63,7 @@ def create(lab: Any, document: dict[str, Any], **query: str) -> None:
 
 
 @pytest.fixture
-def account(lab: Any, tmp_path: Path) -> Iterator[Settings]:
+def account(lab: Any, tmp_path: Path, eventually: Any) -> Iterator[Settings]:
     """Settings of the ServiceAccount with the documented rights."""
     granted = [document for document in documented(lab) if document["kind"] != "CronJob"]
     for document in granted:
@@ -75,7 +75,11 @@ def account(lab: Any, tmp_path: Path) -> Iterator[Settings]:
     document["users"] = [{"name": user["name"], "user": {"token": token}} for user in document["users"]]
     kubeconfig = tmp_path / "janitor.yaml"
     kubeconfig.write_text(yaml.safe_dump(document))
-    yield lab.settings.model_copy(update={"kubeconfig": kubeconfig})
+    settings = lab.settings.model_copy(update={"kubeconfig": kubeconfig})
+    client, wanted = ClusterClient(settings), (SWEEP, FLYTEWORKFLOWS, election(lab.namespace))
+    # The API server hears of new roles and bindings some time after it has stored them.
+    eventually(lambda: not any(client.permissions(lab.namespace, each) for each in wanted), "the rights are in force")
+    yield settings
     for document in granted:
         if not KINDS[document["kind"]].namespaced:
             with suppress(NotFoundError):

@@ -36,6 +36,8 @@ from provisioner.spec import Port
 HERE = Path(__file__).parent
 # Seconds within which a process must show what a test waits for; importing flytekit takes several on a busy machine.
 PATIENCE = 60.0
+# Seconds for one call of a test to a process that is up, which may stand still for a moment like every other.
+CALL = 30.0
 
 
 def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -51,12 +53,6 @@ def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -
             return found
         time.sleep(0.05)
     raise AssertionError(f"within {patience} s not seen: {what}; last: {problem}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass
@@ -104,7 +100,7 @@ class Process:
         """What it announces, if it does."""
         with grpc.insecure_channel(self.endpoint) as channel:
             stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
-            return list(stub.ListAgents(agent_pb2.ListAgentsRequest(), timeout=2).agents)
+            return list(stub.ListAgents(agent_pb2.ListAgentsRequest(), timeout=CALL).agents)
 
     def ready(self) -> Process:
         def up() -> bool:
@@ -138,7 +134,7 @@ class Gateway(Process):
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of one metric, or None when it is not there."""
-        text = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=CALL).read().decode()
         for line in text.splitlines():
             found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
             if found:
@@ -210,6 +206,15 @@ class Fleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: list[Process] = []
+        self._held: list[socket.socket] = []
+
+    def free_port(self) -> int:
+        """A port that nobody else gets: bound here, and not listened on, it is for a server of this fleet."""
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        self._held.append(holder)
+        return int(holder.getsockname()[1])
 
     def _add(self, process: Process) -> Any:
         self.processes.append(process)
@@ -217,7 +222,7 @@ class Fleet:
 
     def old_style(self, name: str, *arguments: str, port: int | None = None, ready: bool = True) -> Process:
         """Our own agent with plain type names; see agents/old_style.py."""
-        port = port or free_port()
+        port = port or self.free_port()
         journal = self.folder / f"{name}.journal"
         command = [sys.executable, str(HERE / "agents" / "old_style.py"), str(port), str(journal), name, *arguments]
         process = self._add(Process(command, self.folder / f"{name}.log", port, journal))
@@ -225,7 +230,7 @@ class Fleet:
 
     def data_service(self, settings: Settings) -> Process:
         """The connector of this project, with a backend and a cluster behind it."""
-        port = free_port()
+        port = self.free_port()
         command = [sys.executable, "-m", "provisioner", "serve", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--metrics-port", "0"]
         log = self.folder / "data_service.log"
@@ -233,13 +238,13 @@ class Fleet:
 
     def flytekit(self) -> Process:
         """`pyflyte serve connector` with the connectors that flytekit ships."""
-        port = free_port()
+        port = self.free_port()
         pyflyte = str(Path(sys.executable).with_name("pyflyte"))
-        options = ["--port", str(port), "--prometheus_port", str(free_port())]
+        options = ["--port", str(port), "--prometheus_port", str(self.free_port())]
         return self._add(Process([pyflyte, "serve", "connector", *options], self.folder / "flytekit.log", port))
 
     def gateway(self, config: Path, *arguments: str, ready: bool = True) -> Gateway:
-        port, metrics_port = free_port(), free_port()
+        port, metrics_port = self.free_port(), self.free_port()
         command = [sys.executable, "-m", "provisioner", "gateway", "--config", str(config), "--host", "127.0.0.1"]
         command += ["--port", str(port), "--metrics-port", str(metrics_port), *arguments]
         process = self._add(
@@ -250,6 +255,8 @@ class Fleet:
     def end(self) -> None:
         for process in self.processes:
             process.kill()
+        for holder in self._held:
+            holder.close()
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def deployments(**processes):
     return {name.replace("_", "-"): {"endpoint": item.endpoint, "insecure": True} for name, item in processes.items()}
 
 
-async def seen(condition, what, patience=PATIENCE):
+async def seen(condition, what, patience=4 * PATIENCE):
     return await asyncio.to_thread(until, condition, what, patience)
 
 
@@ -228,8 +228,7 @@ async def test_no_task_is_lost_or_sent_to_the_wrong_agent(fleet, settings, tmp_p
             stock.kill()
             await seen(lambda: up("defaultAgent") == 0, "the default agent is away")
             stock.start()
-            # flytekit takes many seconds of the processor to start.
-            await seen(lambda: up("defaultAgent") == 1, "the default agent is back", 4 * PATIENCE)
+            await seen(lambda: up("defaultAgent") == 1, "the default agent is back")
             path.touch()
             await seen(lambda: load.succeeded("sensor"), "the sensor fires")
             await seen(lambda: sum(load.created.values()) == 100, "all 100 tasks are created")

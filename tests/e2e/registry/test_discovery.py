@@ -14,7 +14,7 @@ from provisioner.cli.main import main
 from provisioner.errors import TransientError, UsageError
 from provisioner.registry.discovery import PREFIX, ServiceDiscovery
 
-from .conftest import get, until
+from .conftest import CALL, get, until
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def test_a_labelled_service_is_served_and_an_unlabelled_one_no_longer(
     assert gateway.serves() == set()
     core.create_namespaced_service(namespace, service("agent", old.endpoint))
     until(lambda: gateway.serves() == {("legacy", 0)}, "the labelled agent")
-    assert gateway.metric("agent_registry_discovery_up") == 1
+    until(lambda: gateway.metric("agent_registry_discovery_up") == 1, "the last look was answered")
     with gateway.channel() as channel:
         assert (
-            agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=10).resource.message == "old"
+            agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=CALL).resource.message == "old"
         )
     core.create_namespaced_service(namespace, service("broken", old.endpoint, insecure="perhaps"))
     until(lambda: "insecure must be true or false" in gateway.log.read_text(), "the wrong annotation is said")
     core.delete_namespaced_service("agent", namespace)
     until(lambda: gateway.serves() == set(), "the agent is gone")
     with gateway.channel() as channel, pytest.raises(grpc.RpcError) as caught:
-        agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=10)
+        agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=CALL)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 

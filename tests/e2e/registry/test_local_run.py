@@ -133,7 +133,7 @@ def test_pyflyte_run_uses_them_too(agents, tmp_path):
     )
     pyflyte = str(Path(sys.executable).with_name("pyflyte"))
     done = subprocess.run(
-        [pyflyte, "run", str(module), "flow"], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+        [pyflyte, "run", str(module), "flow"], capture_output=True, text=True, timeout=240, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "from-pyflyte" in done.stdout

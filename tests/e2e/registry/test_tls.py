@@ -8,12 +8,12 @@ from authority import Authority
 from flyteidl.admin import agent_pb2
 from flyteidl.service import agent_pb2_grpc
 
-from .conftest import get, until, write_config
+from .conftest import CALL, get, until, write_config
 
 
 def call(endpoint, credentials):
     with grpc.secure_channel(endpoint, credentials) as channel:
-        return agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=10).resource.message
+        return agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=CALL).resource.message
 
 
 def credentials(ca, pair=None):
@@ -24,7 +24,7 @@ def credentials(ca, pair=None):
 def listed(endpoint, creds):
     with grpc.secure_channel(endpoint, creds) as channel:
         stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
-        return stub.ListAgents(agent_pb2.ListAgentsRequest(), timeout=5).agents
+        return stub.ListAgents(agent_pb2.ListAgentsRequest(), timeout=CALL).agents
 
 
 def test_both_sides_prove_who_they_are(fleet, tmp_path):
@@ -46,7 +46,7 @@ def test_both_sides_prove_who_they_are(fleet, tmp_path):
         tmp_path / "agents.yaml",
         {
             "pollInterval": "2s",
-            "agents": {"old": {"endpoint": agent.endpoint, "insecure": False, "defaultTimeout": "5s"}},
+            "agents": {"old": {"endpoint": agent.endpoint, "insecure": False, "defaultTimeout": "60s"}},
         },
     )
     own, own_key = outside.issue("gateway")
@@ -66,7 +66,7 @@ def test_both_sides_prove_who_they_are(fleet, tmp_path):
             call(gateway.endpoint, stranger)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     with gateway.channel() as channel, pytest.raises(grpc.RpcError):
-        agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=5)
+        agent_pb2_grpc.AsyncAgentServiceStub(channel).GetTask(get("legacy"), timeout=CALL)
     assert len(agent.events()) == 1
 
 
