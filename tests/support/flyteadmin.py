@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,15 +25,18 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         updated: When all of them changed last.
         failure: What it answers instead, if anything.
         asked: `PROJECT:DOMAIN:NAME` of each execution that was asked for.
-        address: Where it listens.
+        address: Where it listens; nobody else does while it is away.
     """
 
     def __init__(self) -> None:
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
         self.phases: dict[str, int] = {}
         self.updated = datetime.now(UTC).replace(microsecond=0)
         self.failure: grpc.StatusCode | None = None
         self.asked: list[str] = []
-        self.address = ""
+        self.address = f"127.0.0.1:{self._port.getsockname()[1]}"
 
     def GetExecution(self, request: Any, context: grpc.ServicerContext) -> execution_pb2.Execution:
         self.asked.append(f"{request.id.project}:{request.id.domain}:{request.id.name}")
@@ -47,11 +51,11 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
 
 
 @contextmanager
-def serving(admin: Admin, port: int = 0) -> Iterator[Admin]:
+def serving(admin: Admin) -> Iterator[Admin]:
     """It answers as long as the context lasts."""
     server = grpc.server(ThreadPoolExecutor(4))
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
-    admin.address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
+    server.add_insecure_port(admin.address)
     server.start()
     yield admin
     server.stop(0).wait()

@@ -91,7 +91,7 @@ def test_flyteadmin_is_asked_as_flytekit_is_configured_and_its_silence_keeps(
     assert looked_at(away) == ("Keep", "OwnerUnknown")
     assert away.completion is Completion.POSTPONED
     assert lab.recorded(who)
-    with serving(admin, int(admin.address.rpartition(":")[2])):
+    with serving(admin):
         # gRPC waits for some time before it tries an address again.
         eventually(lambda: janitor(hours=3, **own).sweep().completion is Completion.COMPLETE, "it is asked again")
     assert lab.gone(who)

@@ -49,7 +49,7 @@ def test_the_one_way_out_leads_to_the_api_server(tmp_path, server: int, machine:
         script = (
             f"until {busybox} nc 127.0.0.1 {server} </dev/null; do {busybox} sleep 0.05; done; "
             f"{busybox} nc -w 2 127.0.0.1 {other.getsockname()[1]} </dev/null || echo no other; "
-            f"{busybox} ping -c 1 -w 2 hollow-7 >/dev/null && echo itself; "
+            f"{busybox} ping -c 1 -w 60 hollow-7 >/dev/null && echo itself; "
             f"echo processes $({busybox} ps | {busybox} wc -l); {busybox} touch /tmp/mine; echo done; "
             f"{busybox} sleep 600"
         )
@@ -61,7 +61,7 @@ def test_the_one_way_out_leads_to_the_api_server(tmp_path, server: int, machine:
             processes.ensure(hollow.api_relay(plan, machine, processes.record(hollow.INIT)))
             processes.ensure(inside)
             log = processes.log("inside")
-            until("the caller is done", lambda: log.exists() and "done" in log.read_text(), 60)
+            until("the caller is done", lambda: log.exists() and "done" in log.read_text())
             said = log.read_text()
             assert "the server answers\n" in said
             assert "no other\n" in said

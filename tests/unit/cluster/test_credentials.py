@@ -191,11 +191,16 @@ def plugin(folder: Path, script: str) -> dict[str, object]:
 def test_a_plugin_that_hangs_is_given_up_with_all_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.3)
-    config = kubeconfig(tmp_path / "config", user=plugin(tmp_path, f"echo $$ > {tmp_path}/pid; cat {fifo}"))
-    with pytest.raises(TransientError, match="took more than") as caught:
-        Credentials(Settings(kubeconfig=config)).current()
-    assert caught.value.reason == "CredentialPluginTimeout"
+    script = f"echo $$ > {tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid; cat {fifo}"
+    config = kubeconfig(tmp_path / "config", user=plugin(tmp_path, script))
+    seconds = 0.3
+    # With ever more time, until it had begun when it was given up.
+    while not (tmp_path / "pid").exists():
+        monkeypatch.setattr(credentials, "PLUGIN_SECONDS", seconds)
+        with pytest.raises(TransientError, match="took more than") as caught:
+            Credentials(Settings(kubeconfig=config)).current()
+        assert caught.value.reason == "CredentialPluginTimeout"
+        seconds *= 3
     group = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 30
     # A grandchild is gone once process 1 has taken note of its end.

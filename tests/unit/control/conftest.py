@@ -120,7 +120,7 @@ def harness(empty_snapshot: Snapshot) -> Iterator[Harness]:
     made = Harness(empty_snapshot)
     made.controller.start()
     yield made
-    assert made.controller.stop(10)
+    assert made.controller.stop(60)
 
 
 @pytest.fixture

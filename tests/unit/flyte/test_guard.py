@@ -92,7 +92,7 @@ async def test_a_token_is_wanted_for_all_but_health(runtime, tmp_path) -> None:
         await HealthStub(channel).Check(HealthCheckRequest(), timeout=60)
         # A stream is refused as well, before anything is done.
         logs = AsyncAgentServiceStub(channel).GetTaskLogs(
-            GetTaskLogsRequest(task_category=TaskCategory(name="dataservicetask")), timeout=10
+            GetTaskLogsRequest(task_category=TaskCategory(name="dataservicetask")), timeout=60
         )
         assert await code_of(anext(aiter(logs))) is grpc.StatusCode.UNAUTHENTICATED
         # A new one is given out before the old one is taken away.

@@ -99,7 +99,7 @@ async def test_it_answers_what_flyte_asks_first_and_shows_its_metrics(start, run
     agents = await AgentMetadataServiceStub(server.channel).ListAgents(ListAgentsRequest())
     assert "dataservicetask" in {item.name for agent in agents.agents for item in agent.supported_task_categories}
     async with httpx.AsyncClient() as client:
-        text = (await client.get(f"http://127.0.0.1:{server.metrics_port}/metrics")).text
+        text = (await client.get(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60)).text
     assert "flyte_connector_requests_success_total" in text
 
 
@@ -185,9 +185,12 @@ async def test_a_signal_turns_health_first_then_drains_then_closes(start, contro
         return may_end.wait(timeout)
 
     control.stop_waits = drain
+    # Not before somebody looks.
+    control.is_ready = False
     server = await start(runtime)
     seen = server.health()
     assert await anext(seen) == NOT_SERVING
+    control.is_ready = True
     assert await anext(seen) == SERVING
     os.kill(os.getpid(), signal.SIGTERM)
     assert await anext(seen) == NOT_SERVING

@@ -120,14 +120,16 @@ def test_waiting_ends_when_each_replica_answers(in_a_pod: None, listening: int) 
 
 
 def test_waiting_in_vain_names_one_and_why(in_a_pod: None, listening: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))  # nobody else gets it, and nobody listens
+    port = closed.getsockname()[1]
     endpoints = [Endpoint(0, "127.0.0.1", listening, "main"), Endpoint(1, "127.0.0.1", port, "main")]
     graph = DataService("g", "ns", "g.ns", "g", {"main": 1}, endpoints)
     with pytest.raises(
         TransientError, match=rf"1 of 2 endpoints of g .* such as 127.0.0.1:{port}: Connection refused"
     ) as caught:
         graph.wait_until_reachable(0.01)
+    closed.close()
     assert "provisioner status g" in caught.value.hint
 
 

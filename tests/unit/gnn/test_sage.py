@@ -40,18 +40,20 @@ def test_baselines() -> None:
     assert majority_accuracy(np.array([1, 1, 0], np.int32), np.array([1, 0, 1, 1], np.int32)) == 0.75
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def run(size: int, work) -> list:
-    address = f"127.0.0.1:{free_port()}"
+    with socket.socket() as held:
+        # Bound, though not listened on: nobody gets the port before the first worker does.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        return run_at(f"127.0.0.1:{held.getsockname()[1]}", size, work)
+
+
+def run_at(address: str, size: int, work) -> list:
     results: list = [None] * size
 
     def worker(rank: int) -> None:
         try:
-            with AllReduce(rank, size, address, wait=20) as peers:
+            with AllReduce(rank, size, address, wait=60) as peers:
                 results[rank] = work(rank, peers)
         except OSError as error:
             results[rank] = error

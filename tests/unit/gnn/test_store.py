@@ -42,7 +42,7 @@ def store() -> Iterator[Store]:
 
 
 def ask(address: str, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=60)
     connection.request(method, path, body, headers)
     response = connection.getresponse()
     answer = response.status, response.read()
@@ -69,7 +69,7 @@ def test_it_is_ready_only_when_its_shard_is_in_memory() -> None:
 
 def test_the_client_reads_the_graph_as_it_is(store: Store) -> None:
     client = GraphClient(store.addresses)
-    assert client.wait(10) == RECIPE
+    assert client.wait(60) == RECIPE
     ids = np.random.default_rng(0).integers(2_000, size=500).astype(np.int32)
     assert np.array_equal(client.labels(ids), GRAPH.labels[ids])
     assert np.array_equal(client.features(ids, 8), GRAPH.features[ids])
@@ -97,7 +97,7 @@ def test_a_wrong_request_is_refused_and_the_next_is_served(store: Store, path: s
 
 
 def test_a_body_of_unknown_or_huge_length_is_refused(store: Store) -> None:
-    connection = http.client.HTTPConnection(store.addresses[0], timeout=10)
+    connection = http.client.HTTPConnection(store.addresses[0], timeout=60)
     connection.putrequest("POST", "/labels")
     connection.putheader("Content-Length", str(4 * MAX_IDS + 4))
     connection.endheaders()
@@ -108,7 +108,7 @@ def test_a_body_of_unknown_or_huge_length_is_refused(store: Store) -> None:
 
 def test_a_refusal_names_the_replica(store: Store) -> None:
     client = GraphClient(store.addresses)
-    client.wait(10)
+    client.wait(60)
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:\d+ answers 400"):
         client.labels(np.array([3_000], np.int32))
 
@@ -116,7 +116,7 @@ def test_a_refusal_names_the_replica(store: Store) -> None:
 def test_another_copy_answers_when_one_is_gone() -> None:
     store = Store(replicas=6, shards=3)
     client = GraphClient(store.addresses, reader=1)
-    client.wait(10)
+    client.wait(60)
     ids = np.arange(30, dtype=np.int32)
     for replica in (3, 4, 5):
         store.end(replica)
@@ -131,9 +131,9 @@ def test_another_copy_answers_when_one_is_gone() -> None:
 
 def test_replicas_that_are_not_one_graph_are_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="not 3 shards in order"):
-        GraphClient(store.addresses[::-1]).wait(5)
+        GraphClient(store.addresses[::-1]).wait(60)
     with pytest.raises(StoreError, match="not 3 shards in order"):
-        GraphClient(store.addresses[:2]).wait(5)
+        GraphClient(store.addresses[:2]).wait(60)
 
 
 def test_the_graph_comes_from_the_environment() -> None:

@@ -26,15 +26,17 @@ def echo(listener: socket.socket) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as free:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as free:
         threading.Thread(target=echo, args=(server,), daemon=True).start()
+        # Held, though not listened on: nobody gets the port before the relay does.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        free.close()
         to = f"--to=127.0.0.1:{server.getsockname()[1]}"
         with subprocess.Popen(
             [sys.executable, "-I", "-S", relay.__file__, f"--listen=127.0.0.1:{port}", to]
         ) as process:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     socket.create_connection(("127.0.0.1", port), timeout=5).close()
