@@ -113,10 +113,10 @@ class Language(LanguageRuntimeServicer):
     def _answer(self) -> Any:
         try:
             self._run_to_its_end()
-        except (RunError, grpc.RpcError) as error:
-            # The engine said no to a registration, or is gone; why is among its own diagnostics.
-            return language_pb2.RunResponse(error=f"the program was stopped: {_told(error)}")
         except Exception as error:  # noqa: BLE001 - raised again in the thread that wants the operation
+            if _is_of_engine(error):
+                # It said no to a registration, or is gone; why is among its own diagnostics.
+                return language_pb2.RunResponse(error=f"the program was stopped: {_told(error)}")
             self.error = error
             return language_pb2.RunResponse(error=f"the program failed: {type(error).__name__}: {error}")
         return language_pb2.RunResponse()
@@ -165,6 +165,13 @@ def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
         for task in tasks:
             task.cancel()
         loop.run_until_complete(asyncio.wait(tasks, timeout=0.1))
+
+
+def _is_of_engine(error: Exception) -> bool:
+    """Whether a program was ended by what the engine answered, such as that its provider has died."""
+    # The SDK turns most of its answers into a plain Exception, raised while it handles the call's error.
+    own = isinstance(error.__context__, grpc.RpcError) and type(error) is Exception
+    return own or isinstance(error, RunError | grpc.RpcError)
 
 
 def _told(error: Exception) -> str:

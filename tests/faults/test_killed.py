@@ -40,8 +40,6 @@ def test_killed(life: Sequence[Case], world: World, record_property: Callable[[s
     service, kills = world.service(), {case.point.operation: case for case in life}
     for operation in OPERATIONS:
         case = kills.get(operation)
-        if case is None and operation == "update":
-            continue
         if case is None:
             begin(operation, service)
         else:

@@ -150,10 +150,18 @@ def sample(cases: Iterable[Case]) -> list[Case]:
 def lives(cases: Iterable[Case]) -> list[tuple[Case, ...]]:
     """Cases put together so that one service goes through one of each operation, while there are.
 
+    The removal of history counts the operations before it, and a kill may leave
+    one of them out: such a case has a life of its own.
+
     Args:
         cases: Which; each is in one life.
     """
     found: dict[str, list[Case]] = {}
+    alone = []
     for case in cases:
-        found.setdefault(case.point.operation, []).append(case)
-    return [tuple(case for case in life if case is not None) for life in zip_longest(*found.values())]
+        if case.kind[1:] == ("remove", "history"):
+            alone.append((case,))
+        else:
+            found.setdefault(case.point.operation, []).append(case)
+    together = [tuple(case for case in life if case is not None) for life in zip_longest(*found.values())]
+    return [*together, *alone]
