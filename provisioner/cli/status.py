@@ -1,4 +1,4 @@
-"""`provisioner status`: how a service is, why it is not ready, and how each replica is."""
+"""`provisioner status`: how a service is, why it is not ready, and how each replica is; or how all are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from provisioner.cli.options import DomainOption, NameArgument, NamespaceOption, ProjectOption
+from provisioner.cli.options import DomainOption, NamespaceOption, ProjectOption, complete_service
 from provisioner.cli.output import Exit, Format, FormatOption, print_result, print_table
 from provisioner.cli.text import age
 
@@ -30,20 +30,30 @@ _SETTLE_SECONDS = 3.0
 
 
 def status(
-    name: NameArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of the service, or of its stack; without it, how all services are.",
+            autocompletion=complete_service,
+            show_default=False,
+        ),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and show each change, until Ctrl-C.")] = False,
     namespace: NamespaceOption = None,
     project: ProjectOption = None,
     domain: DomainOption = None,
     output: FormatOption = Format.TABLE,
 ) -> int:
-    """Show how a service is, and why it is not ready.
+    """Show how a service is, and why it is not ready; or how all are.
 
-    Exit code 0: ready. 1: failed. 3: not ready yet.
+    Exit code 0: ready, or all are. 1: failed. 3: not ready yet.
     """
     from provisioner.cli.session import Session
 
     session = Session(namespace, project, domain)
+    if name is None:
+        return _all(session, namespace, project or domain, output, watch=watch)
     found = session.find(name)
     with _controller(session, found) as controller:
         known = _settled(session, found, controller)
@@ -56,6 +66,18 @@ def status(
                 known = now
                 _print(describe(session, found, known), output, lines=True)
     return _exit_code(known)
+
+
+def _all(session: Session, namespace: str | None, whose: str | None, output: Format, *, watch: bool) -> int:
+    from provisioner.cli.overview import show_all
+    from provisioner.errors import UsageError
+
+    if whose is not None:
+        raise UsageError(
+            "without a name, --project and --domain choose nothing",
+            hint="`provisioner list` shows the services of a project or domain",
+        )
+    return show_all(session.settings, namespace, output, watch=watch)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def census(
     Returns:
         A number for each phase but `Gone`.
     """
-    phases = {found.stack: _shown(found) for found in statefulsets}
+    phases = {found.stack: shown(found) for found in statefulsets}
     for view in views:
         phase = _underway(view)
         if phase is Phase.GONE:
@@ -43,7 +43,12 @@ def census(
     return {phase: counted[phase] for phase in Phase if phase is not Phase.GONE}
 
 
-def _shown(found: StatefulSet) -> Phase:
+def shown(found: StatefulSet) -> Phase:
+    """The phase of a service as the cluster alone shows it.
+
+    Args:
+        found: Its StatefulSet.
+    """
     if found.deleted is not None:
         return Phase.REMOVING
     current = found.observed_generation >= found.generation and found.updated_replicas >= found.replicas
