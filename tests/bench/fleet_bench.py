@@ -1,7 +1,8 @@
 """What a fleet costs, beside the Automation API as documented and the plain Kubernetes client, in one run.
 
 Run: python tests/bench/fleet_bench.py [--services 20 100] [--workers 1 2 4 8] [--creates 50] [--sandbox bench]
-Add 300 to --services for the largest; it takes most of an hour on two cores.
+Add 300 to --services for the largest; it takes most of an hour on two cores, and a quarter of that with --fleets-alone,
+which leaves out the Automation API and all that is no fleet.
 
 - One service after the other: processes, processor time and seconds of a create, a repeat, a poll and a delete.
 - Fleets of services of three replicas on hollow nodes: applied and ready per second.
@@ -95,13 +96,15 @@ def one_by_one(bench: Bench) -> None:
                 way.remove(first)
 
 
-def fleets(bench: Bench, counts: Sequence[int], workers: Sequence[int]) -> None:
+def fleets(bench: Bench, counts: Sequence[int], workers: Sequence[int], *, documented: bool = True) -> None:
     head = f"\n{'fleet of 3 replicas':<20}{'services':>9}{'workers':>8}{'applied/s':>10}{'ready/s':>9}"
     print(f"{head}{'CPU-s each':>11}{'processes':>10}")
     for count in counts:
         for number in workers:
             with bench.ways(number) as ways:
                 for way in ways:
+                    if isinstance(way, Documented) and not documented:
+                        continue
                     with bench.namespace() as namespace:
                         wanted, begun = services(namespace, count), time.monotonic()
                         with measured(way) as cost:
@@ -197,6 +200,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, nargs="*", default=[20, 100])
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--creates", type=int, default=50)
+    parser.add_argument("--fleets-alone", action="store_true", help="only fleets, without the Automation API")
     parser.add_argument("--sandbox", default="bench", help="a sandbox without a real node, ended afterwards")
     parser.add_argument("--fill", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -206,11 +210,12 @@ def main() -> None:
     with hollow_sandbox(arguments.sandbox) as sandbox, tempfile.TemporaryDirectory(prefix="fleet-bench-") as name:
         settings = Settings(kubeconfig=sandbox.kubeconfig, context=sandbox.context)
         bench = Bench(settings, Path(name))
-        memory()
-        one_by_one(bench)
-        if arguments.creates:
-            calls(bench, arguments.creates)
-        fleets(bench, arguments.services, arguments.workers)
+        if not arguments.fleets_alone:
+            memory()
+            one_by_one(bench)
+            if arguments.creates:
+                calls(bench, arguments.creates)
+        fleets(bench, arguments.services, arguments.workers, documented=not arguments.fleets_alone)
 
 
 if __name__ == "__main__":
