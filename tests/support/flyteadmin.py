@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import grpc
 from flyteidl.admin import execution_pb2
 from flyteidl.core.execution_pb2 import WorkflowExecution
 from flyteidl.service import admin_pb2_grpc
+from ports import hold_port
 
 RUNNING, FAILED = WorkflowExecution.RUNNING, WorkflowExecution.FAILED
 
@@ -29,14 +29,12 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
     """
 
     def __init__(self) -> None:
-        self._port = socket.socket()
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._port.bind(("127.0.0.1", 0))
+        self._held, port = hold_port()
         self.phases: dict[str, int] = {}
         self.updated = datetime.now(UTC).replace(microsecond=0)
         self.failure: grpc.StatusCode | None = None
         self.asked: list[str] = []
-        self.address = f"127.0.0.1:{self._port.getsockname()[1]}"
+        self.address = f"127.0.0.1:{port}"
 
     def GetExecution(self, request: Any, context: grpc.ServicerContext) -> execution_pb2.Execution:
         self.asked.append(f"{request.id.project}:{request.id.domain}:{request.id.name}")

@@ -7,12 +7,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 
+def hold_port() -> tuple[socket.socket, int]:
+    """A free port that nobody is given by chance: only a server that asks for it can have it.
+
+    Returns:
+        What holds it until it is closed, bound and not listening, and the port.
+        A server that asks for SO_REUSEADDR may bind there, as those of gRPC and
+        of Python do.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    # Afterwards, so that no two of them get the same one.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return held, int(held.getsockname()[1])
+
+
 @contextmanager
 def held_ports(count: int) -> Iterator[list[str]]:
-    """Free ports that nobody is given by chance: only a server that asks for one of them can have it.
-
-    The sockets are bound and do not listen, and allow others to bind there:
-    servers of gRPC ask for SO_REUSEPORT, those of Python for SO_REUSEADDR.
+    """Several ports, each as `hold_port` gives it.
 
     Args:
         count: How many.
@@ -20,10 +32,7 @@ def held_ports(count: int) -> Iterator[list[str]]:
     with ExitStack() as stack:
         ports = []
         for _ in range(count):
-            held = stack.enter_context(socket.socket())
-            # Afterwards, so that no two of them get the same one.
-            held.bind(("127.0.0.1", 0))
-            for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-                held.setsockopt(socket.SOL_SOCKET, option, 1)
-            ports.append(str(held.getsockname()[1]))
+            held, port = hold_port()
+            stack.enter_context(held)
+            ports.append(str(port))
         yield ports

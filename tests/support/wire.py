@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
+from ports import hold_port
 
 
 class Wire:
@@ -23,10 +24,7 @@ class Wire:
         self._pairs: list[socket.socket] = []
         self._listener: socket.socket | None = None
         # Held for as long as this lives: nobody else gets the port while the wire is cut.
-        self._port = socket.socket()
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._port.bind(("127.0.0.1", 0))
-        self.port = self._port.getsockname()[1]
+        self._held, self.port = hold_port()
         self.mend()
         cluster["server"] = f"https://127.0.0.1:{self.port}"
         self.kubeconfig = folder / "through-the-wire"
@@ -51,7 +49,7 @@ class Wire:
         """Cut it for good."""
         with suppress(OSError):  # it is cut already
             self.cut()
-        self._port.close()
+        self._held.close()
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):

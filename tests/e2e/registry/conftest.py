@@ -26,6 +26,7 @@ from flyteidl.core import identifier_pb2, interface_pb2, literals_pb2, tasks_pb2
 from flyteidl.service import agent_pb2_grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
+from ports import hold_port
 
 from provisioner.demo.server import environment
 from provisioner.engine import Engine
@@ -122,7 +123,9 @@ class Process:
         assert self.journal is not None
         if not self.journal.exists():
             return []
-        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+        # What stands behind the last line's end is a line that is being written.
+        *lines, _ = self.journal.read_text().split("\n")
+        return [json.loads(line) for line in lines]
 
 
 @dataclass
@@ -209,12 +212,10 @@ class Fleet:
         self._held: list[socket.socket] = []
 
     def free_port(self) -> int:
-        """A port that nobody else gets: bound here, and not listened on, it is for a server of this fleet."""
-        holder = socket.socket()
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        self._held.append(holder)
-        return int(holder.getsockname()[1])
+        """A port for a server of this fleet, which nobody else gets as long as the fleet is there."""
+        held, port = hold_port()
+        self._held.append(held)
+        return port
 
     def _add(self, process: Process) -> Any:
         self.processes.append(process)

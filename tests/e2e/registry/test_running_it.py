@@ -187,8 +187,7 @@ async def test_a_rolling_update_of_the_gateway_loses_no_call(fleet, tmp_path):
 
     def last_ways():
         """Caller -> the gateway by which its last call came."""
-        events = [json.loads(line) for line in old.journal.read_text().splitlines()[-500:]]
-        return {event["order"]: event["metadata"][HOP_HEADER] for event in events}
+        return {event["order"]: event["metadata"][HOP_HEADER] for event in old.events()[-500:]}
 
     async with asyncio.TaskGroup() as group:
         busy = group.create_task(keep_busy())

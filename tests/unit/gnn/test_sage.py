@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 
 import numpy as np
 import pytest
 from gnn.allreduce import AllReduce
 from gnn.sage import Batch, baseline_accuracy, initial, loss_and_gradients, majority_accuracy
+from ports import held_ports
 
 
 @pytest.mark.parametrize("name", ["own1", "around1", "bias1", "own2", "around2", "bias2"])
@@ -41,11 +41,8 @@ def test_baselines() -> None:
 
 
 def run(size: int, work) -> list:
-    with socket.socket() as held:
-        # Bound, though not listened on: nobody gets the port before the first worker does.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        return run_at(f"127.0.0.1:{held.getsockname()[1]}", size, work)
+    with held_ports(1) as (port,):
+        return run_at(f"127.0.0.1:{port}", size, work)
 
 
 def run_at(address: str, size: int, work) -> list:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ports import held_ports
 
 from provisioner.sandbox import relay
 
@@ -26,12 +27,9 @@ def echo(listener: socket.socket) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as free:
+    with socket.create_server(("127.0.0.1", 0)) as server, held_ports(1) as (free,):
+        port = int(free)
         threading.Thread(target=echo, args=(server,), daemon=True).start()
-        # Held, though not listened on: nobody gets the port before the relay does.
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
         to = f"--to=127.0.0.1:{server.getsockname()[1]}"
         with subprocess.Popen(
             [sys.executable, "-I", "-S", relay.__file__, f"--listen=127.0.0.1:{port}", to]
