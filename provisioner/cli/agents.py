@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -104,11 +103,8 @@ class _Printer:
         if essence == self._last:
             return
         first, self._last = self._last is None, essence
-        if self.output is Format.JSON:
-            typer.echo(json.dumps(rows))
-        elif self.output is Format.YAML:
-            typer.echo("---")
-            print_result(rows, self.output)
+        if self.output is not Format.TABLE:
+            print_result(rows, self.output, more=True)
         else:
             if not first:
                 typer.echo("")

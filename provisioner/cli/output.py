@@ -77,7 +77,12 @@ def print_table(
 
 
 def print_result(
-    value: Any, output: Format, *, columns: Mapping[str, str] | None = None, empty: str = "nothing found"
+    value: Any,
+    output: Format,
+    *,
+    columns: Mapping[str, str] | None = None,
+    empty: str = "nothing found",
+    more: bool = False,
 ) -> None:
     """Print one result as the user asked for it.
 
@@ -87,12 +92,14 @@ def print_result(
         columns: For a table: heading -> key of the mapping. Defaults to the
             keys of the first row.
         empty: What is said on stderr when a table has no rows.
+        more: Whether others follow it: each is a line of JSON, or a document of YAML.
     """
     if output is Format.JSON:
-        typer.echo(json.dumps(value, indent=2, default=str))
+        typer.echo(json.dumps(value, indent=None if more else 2, default=str))
         return
     if output is Format.YAML:
-        typer.echo(yaml.safe_dump(json.loads(json.dumps(value, default=str)), sort_keys=False), nl=False)
+        plain = json.loads(json.dumps(value, default=str))
+        typer.echo(yaml.safe_dump(plain, sort_keys=False, explicit_start=more), nl=False)
         return
     rows = [value] if isinstance(value, Mapping) else list(value)
     if not rows:

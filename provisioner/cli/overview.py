@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ def show_all(settings: Settings, namespace: str | None, output: Format, *, watch
         watch: Go on until Ctrl-C.
 
     Raises:
-        TransientError: The cluster's objects could not be listed.
+        ProvisionerError: No cluster can be reached, or its objects could not be listed.
     """
     told: list[str] = []
     with _cache(settings, namespace) as cache:
@@ -57,9 +56,13 @@ def show_all(settings: Settings, namespace: str | None, output: Format, *, watch
 @contextmanager
 def _cache(settings: Settings, namespace: str | None) -> Iterator[ClusterCache]:
     from provisioner.cluster import ClusterCache, ClusterClient
+    from provisioner.cluster.live import LiveObjects
     from provisioner.errors import TransientError
 
-    cache = ClusterCache(ClusterClient(settings), namespaces=[namespace] if namespace else settings.namespaces)
+    client = ClusterClient(settings)
+    # Who cannot reach a cluster at all is told so at once, and not when a watch has been waited for.
+    LiveObjects(client.transport).server()
+    cache = ClusterCache(client, namespaces=[namespace] if namespace else settings.namespaces)
     cache.start()
     try:
         if not cache.wait_synced(_SYNC_SECONDS):
@@ -126,11 +129,8 @@ def line(known: dict[str, Any]) -> str:
 
 
 def _print(known: dict[str, Any], output: Format, *, lines: bool) -> None:
-    if output is Format.JSON and lines:
-        typer.echo(json.dumps(known))
-        return
     if output is not Format.TABLE:
-        print_result(known, output)
+        print_result(known, output, more=lines)
         return
     clock = f"{datetime.now().astimezone():%H:%M:%S}  " if lines else ""
     typer.echo(clock + line(known))

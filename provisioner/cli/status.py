@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -208,11 +207,8 @@ def pod_state(pod: Pod) -> str:
 
 
 def _print(document: dict[str, Any], output: Format, *, lines: bool) -> None:
-    if output is Format.JSON and lines:
-        typer.echo(json.dumps(document))
-        return
     if output is not Format.TABLE:
-        print_result(document, output)
+        print_result(document, output, more=lines)
         return
     whose = ":".join(part for part in (document["project"], document["domain"], document["execution"]) if part)
     facts = {
@@ -221,6 +217,8 @@ def _print(document: dict[str, Any], output: Format, *, lines: bool) -> None:
         "image": document["image"] or "<none>",
         "status": f"{document['status']}, {document['ready']}/{document['wanted']} replicas ready",
     }
+    if not document["applied"]:
+        facts["record"] = "not applied yet: its engine waits, is at work, or was stopped"
     if document["reason"] or document["status"] != "Ready":
         facts["reason"] = document["reason"] or "<none>"
         facts["message"] = document["message"].replace("\n", "\n          ")

@@ -125,14 +125,17 @@ class ClusterCache:
         return max(0.0, now - min(health.complete(now, self._timing) for health in self._required()))
 
     def problems(self) -> list[str]:
-        """What is wrong with the watches now, one sentence each; empty when nothing is."""
-        problems = []
+        """What is wrong with the watches now, each of it once, however many have it; empty when nothing is."""
+        details: dict[tuple[str, str], bool] = {}
         for reflector in self._reflectors:
             error = reflector.health.problem
             if error is not None:
-                loss = " (only details are lost)" if reflector.target.optional else ""
-                problems.append(f"{error.message}{loss}" + (f"; {error.hint}" if error.hint else ""))
-        return problems
+                said = error.message, error.hint
+                details[said] = details.get(said, True) and reflector.target.optional
+        return [
+            message + (" (only details are lost)" if lost else "") + (f"; {hint}" if hint else "")
+            for (message, hint), lost in details.items()
+        ]
 
     def snapshot(self, identity: Identity) -> Snapshot:
         """All that is known of one service, from memory.

@@ -94,6 +94,17 @@ def test_machine_formats(capsys: pytest.CaptureFixture[str]):
     assert yaml.safe_load(capsys.readouterr().out) == ROWS
 
 
+@pytest.mark.parametrize("value", [ROWS, ROWS[0]])
+def test_results_that_follow_each_other_can_be_told_apart(value, capsys):
+    for form, read in (
+        (Format.JSON, lambda text: [json.loads(line) for line in text.splitlines()]),
+        (Format.YAML, lambda text: list(yaml.safe_load_all(text))),
+    ):
+        for _ in range(2):
+            print_result(value, form, more=True)
+        assert read(capsys.readouterr().out) == [value, value]
+
+
 def test_empty_list_is_said_on_stderr_only(capsys: pytest.CaptureFixture[str]):
     print_result([], Format.TABLE, empty="no services")
     assert capsys.readouterr().out == ""

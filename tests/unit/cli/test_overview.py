@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.cli.main import main
-from provisioner.cli.overview import line, summary
+from provisioner.cli.output import Format
+from provisioner.cli.overview import line, show_all, summary
 from provisioner.cluster.objects import StatefulSet
+from provisioner.errors import UsageError
+from provisioner.settings import Settings
 
 CREATED = datetime(2026, 5, 1, tzinfo=UTC)
 READY = StatefulSet("team", "graph", stack="graph-a", replicas=3, ready_replicas=3, updated_replicas=3, created=CREATED)
@@ -52,3 +56,9 @@ def test_each_service_is_counted_once(replicas: list[tuple[int, int]]) -> None:
 def test_a_project_without_a_name_is_refused_with_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--project", "team"]) == 2
     assert "provisioner list" in capsys.readouterr().err
+
+
+def test_without_a_cluster_it_says_so_and_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.cluster.ClusterCache.start", lambda _: pytest.fail("a watch was begun"))
+    with pytest.raises(UsageError, match="missing does not exist"):
+        show_all(Settings(kubeconfig=tmp_path / "missing"), None, Format.TABLE, watch=False)
