@@ -32,6 +32,10 @@ ANNOTATION_NOTICE = f"{PREFIX}/notice"
 ANNOTATION_OWNER_OBJECT = f"{PREFIX}/owner-object"
 ANNOTATION_USERS = f"{PREFIX}/users"
 ANNOTATION_CLOSING = f"{PREFIX}/closing"
+# Pulumi's own: under which field manager its provider applies an object, instead of a name made up for each.
+ANNOTATION_FIELD_MANAGER = "pulumi.com/patchFieldManager"
+# One for the server and the engine, so that what one applies the other changes without a conflict.
+FIELD_MANAGER = PREFIX
 # Value of ANNOTATION_USERS: its users hold leases, and without any it is nobody's.
 USERS_LEASE = "lease"
 # Project of services whose workflow runs on somebody's own machine, of which no Flyte knows.
@@ -100,10 +104,13 @@ class Origin:
     Attributes:
         cluster: Uid of the cluster's kube-system namespace, or "" if unknown.
         backend: Id of the state backend, or "" if unknown.
+        manager: Field manager under which its objects are applied; "" where
+            the engine made up one for each.
     """
 
     cluster: str = ""
     backend: str = ""
+    manager: str = ""
 
 
 UNKNOWN_ORIGIN = Origin()

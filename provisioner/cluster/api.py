@@ -30,6 +30,11 @@ class Resource:
     namespaced: bool = True
     at: str = ""
 
+    @property
+    def api_version(self) -> str:
+        """What an object of it says as `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Path of a collection, an object, or a part of one.
 

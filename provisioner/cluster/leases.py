@@ -109,7 +109,7 @@ def lease_manifest(namespace: str, name: str, spec: Mapping[str, Any], **metadat
         metadata: What else stands in its metadata.
     """
     return {
-        "apiVersion": f"{LEASES.group}/{LEASES.version}",
+        "apiVersion": LEASES.api_version,
         "kind": LEASES.kind,
         "metadata": {"name": name, "namespace": namespace, **metadata},
         "spec": spec,

@@ -27,6 +27,8 @@ READ_SECONDS = 15.0
 JSON = "application/json"
 # RFC 7386: what is named is set, null removes.
 MERGE_PATCH = "application/merge-patch+json"
+# Server-side apply; JSON is YAML too.
+APPLY_PATCH = "application/apply-patch+yaml"
 # Metadata alone, made by the API server: enough wherever only existence matters.
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
@@ -186,6 +188,7 @@ class Transport:
         query: Query | None = None,
         body: Mapping[str, Any] | None = None,
         accept: str = JSON,
+        patch: str = MERGE_PATCH,
     ) -> Mapping[str, Any]:
         """Make a call and decode its answer.
 
@@ -194,11 +197,12 @@ class Transport:
             query: Parameters of the URL.
             body: Document to send.
             accept: Media type of the answer.
+            patch: Media type of the document of a patch.
 
         Raises:
             ProvisionerError: Of the branch that says whether to try again.
         """
-        response = self.open(call, query=query, body=body, accept=accept)
+        response = self.open(call, query=query, body=body, accept=accept, patch=patch)
         try:
             content = response.read()
         except HTTPError as error:
@@ -222,6 +226,7 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         accept: str = JSON,
         read_seconds: float | None = None,
+        patch: str = MERGE_PATCH,
     ) -> urllib3.BaseHTTPResponse:
         """Make a call and hand out its answer unread; it must be released or closed.
 
@@ -231,13 +236,14 @@ class Transport:
             body: Document to send.
             accept: Media type of the answer.
             read_seconds: Longest wait for the next piece of the answer, in seconds.
+            patch: Media type of the document of a patch.
 
         Raises:
             ProvisionerError: Of the branch that says whether to try again.
         """
         connection = self._credentials.current()
         try:
-            response = self._send(connection, call, query, body, accept, read_seconds)
+            response = self._send(connection, call, query, body, accept, read_seconds, patch)
             refused = response.status == 401
         except TransientError as error:
             if error.reason != _UNTRUSTED:
@@ -246,7 +252,7 @@ class Transport:
         if refused:
             # A token expires, an authority is replaced; by now the file or the plugin may hold the new one.
             connection = self._credentials.renew(connection)
-            response = self._send(connection, call, query, body, accept, read_seconds)
+            response = self._send(connection, call, query, body, accept, read_seconds, patch)
         if 200 <= response.status < 300:
             return response
         try:
@@ -265,11 +271,12 @@ class Transport:
         body: Mapping[str, Any] | None,
         accept: str,
         read_seconds: float | None,
+        patch: str,
     ) -> urllib3.BaseHTTPResponse:
         method = _METHODS.get(call.verb, "GET")
         headers = {"Accept": accept, "User-Agent": f"data-service-provisioner/{__version__}", **connection.headers()}
         if body is not None:
-            headers["Content-Type"] = MERGE_PATCH if call.verb == "patch" else JSON
+            headers["Content-Type"] = patch if call.verb == "patch" else JSON
         # A connection that the server closed while it was idle shows only when it is used: once more, then.
         attempts = 2 if method == "GET" else 1
         while True:

@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 
-from provisioner.control.recorded import Recorded, recorded_cluster
+from provisioner.control.recorded import Recorded, recorded_origin
 from provisioner.engine import PROJECT, Checkpoint
 from provisioner.errors import PermanentError
-from provisioner.identity import ANNOTATION_BACKEND, Origin
 
 
 def stack_file(checkpoint: Checkpoint, record: Recorded) -> str:
@@ -33,23 +32,13 @@ def stack_file(checkpoint: Checkpoint, record: Recorded) -> str:
             **_secrets_provider(checkpoint),
             "config": {
                 f"{PROJECT}:identity": asdict(record.identity),
-                f"{PROJECT}:origin": asdict(_origin(checkpoint)),
+                f"{PROJECT}:origin": asdict(recorded_origin(checkpoint)),
                 f"{PROJECT}:spec": record.spec.document(),
             },
         },
         sort_keys=False,
         allow_unicode=True,
     )
-
-
-def _origin(checkpoint: Checkpoint) -> Origin:
-    """Where the service is recorded and runs, as its objects say."""
-    cluster = recorded_cluster(checkpoint)
-    for resource in checkpoint.objects:
-        annotations = (resource.inputs.get("metadata") or {}).get("annotations") or {}
-        if ANNOTATION_BACKEND in annotations:
-            return Origin(cluster, str(annotations[ANNOTATION_BACKEND]))
-    return Origin(cluster)
 
 
 def _secrets_provider(checkpoint: Checkpoint) -> Mapping[str, Any]:

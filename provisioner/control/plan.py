@@ -13,7 +13,7 @@ from provisioner.control.recorded import Recorded
 from provisioner.control.request import ServiceRequest
 from provisioner.difference import FieldChange, differences
 from provisioner.engine import Change, ChangeSummary
-from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_SPEC_HASH, Identity
+from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER, ANNOTATION_SPEC_HASH, Identity
 from provisioner.replacement import LostVolume, Replacement, lost_volumes, replacements
 from provisioner.resources.pod import secrets
 
@@ -21,7 +21,7 @@ _KUBERNETES = "kubernetes:"
 _KINDS = ("Service", "Secret", "StatefulSet", "PodDisruptionBudget")
 _HIDDEN = "(secret)"
 # What an apply writes for itself; nobody asked for it.
-_BOOKKEEPING = (ANNOTATION_SPEC_HASH, ANNOTATION_BACKEND)
+_BOOKKEEPING = (ANNOTATION_SPEC_HASH, ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER)
 
 
 @dataclass(frozen=True)

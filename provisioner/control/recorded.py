@@ -12,7 +12,7 @@ from datetime import datetime
 
 from provisioner.engine import Checkpoint
 from provisioner.errors import PermanentError, SpecError
-from provisioner.identity import Identity
+from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER, Identity, Origin
 from provisioner.spec import DataServiceSpec, parse_spec
 from provisioner.spec.load import plain
 
@@ -77,3 +77,18 @@ def recorded_cluster(checkpoint: Checkpoint | None) -> str:
         checkpoint: The stack's, or None.
     """
     return str(checkpoint.component_inputs.get("cluster", "")) if checkpoint is not None else ""
+
+
+def recorded_origin(checkpoint: Checkpoint | None) -> Origin:
+    """Where a service is recorded and runs, as far as its record and its recorded objects tell.
+
+    Args:
+        checkpoint: The stack's, or None.
+    """
+    cluster = recorded_cluster(checkpoint)
+    for resource in checkpoint.objects if checkpoint is not None else ():
+        annotations = (resource.inputs.get("metadata") or {}).get("annotations") or {}
+        if ANNOTATION_BACKEND in annotations or ANNOTATION_FIELD_MANAGER in annotations:
+            told = (str(annotations.get(name, "")) for name in (ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER))
+            return Origin(cluster, *told)
+    return Origin(cluster)

@@ -6,7 +6,6 @@ says what was wanted before any child exists.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,14 +13,8 @@ from typing import Any
 
 import pulumi
 
-from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_USERS, UNKNOWN_ORIGIN, USERS_LEASE, Identity, Origin
-from provisioner.resources.manifests import (
-    disruption_budget_manifest,
-    outputs,
-    secret_manifest,
-    service_manifest,
-    stateful_set_manifest,
-)
+from provisioner.identity import UNKNOWN_ORIGIN, Identity, Origin
+from provisioner.resources.manifests import manifests, outputs
 from provisioner.sealing import Sealer
 from provisioner.spec import DataServiceSpec
 
@@ -29,6 +22,23 @@ COMPONENT_TYPE = "data-service:index:DataService"
 _CONTAINER = "spec.template.spec.containers[0]"
 # What is left to somebody else once it exists: specification's field -> property of the StatefulSet.
 IGNORED = {"replicas": "spec.replicas", "image": f"{_CONTAINER}.image", "resources": f"{_CONTAINER}.resources"}
+
+
+def component_inputs(identity: Identity, spec: DataServiceSpec, origin: Origin, *, shared: bool) -> dict[str, Any]:
+    """What the checkpoint says was wanted.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is, each of its secrets sealed.
+        origin: Where it is recorded and runs.
+        shared: Whether it belongs to its users together, who hold leases on it.
+    """
+    inputs: dict[str, Any] = {"identity": asdict(identity), "spec": json.loads(spec.canonical_json())}
+    if origin.cluster:
+        inputs["cluster"] = origin.cluster
+    if shared:
+        inputs["shared"] = True
+    return inputs
 
 
 class DataService(pulumi.ComponentResource):
@@ -56,38 +66,30 @@ class DataService(pulumi.ComponentResource):
         origin: Origin = UNKNOWN_ORIGIN,
         shared: bool = False,
     ) -> None:
-        inputs: dict[str, Any] = {"identity": asdict(identity), "spec": json.loads(spec.canonical_json())}
-        if origin.cluster:
-            inputs["cluster"] = origin.cluster
-        marks = {ANNOTATION_BACKEND: origin.backend} if origin.backend else {}
-        if shared:
-            inputs["shared"] = True
-            marks[ANNOTATION_USERS] = USERS_LEASE
+        inputs = component_inputs(identity, spec, origin, shared=shared)
         super().__init__(COMPONENT_TYPE, identity.service, inputs, opts)
         # By name: pulumi_kubernetes loads its modules lazily, and not safely from several threads.
         from pulumi_kubernetes.apps.v1 import StatefulSet
         from pulumi_kubernetes.core.v1 import Secret, Service
         from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
+        wanted = manifests(identity, spec, secrets, origin, shared=shared)
         child = pulumi.ResourceOptions(parent=self)
-        service = _marked(service_manifest(identity, spec), marks)
-        made: list[pulumi.Resource] = [Service(identity.service, opts=child, **service)]
-        secret = secret_manifest(identity, spec)
-        if secret is not None:
-            data = {name: _encoded(secrets[name]) for name in secret["data"]}
-            filled = {**_marked(secret, marks), "data": pulumi.Output.secret(data)}
-            made.append(Secret(identity.service, opts=child, **filled))
+        made: list[pulumi.Resource] = [Service(identity.service, opts=child, **wanted["Service"])]
+        if (secret := wanted.get("Secret")) is not None:
+            made.append(
+                Secret(identity.service, opts=child, **{**secret, "data": pulumi.Output.secret(secret["data"])})
+            )
         statefulset = StatefulSet(
             identity.service,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[*made], ignore_changes=[IGNORED[field] for field in spec.drift.ignore]
             ),
-            **_marked(stateful_set_manifest(identity, spec), marks),
+            **wanted["StatefulSet"],
         )
         made.append(statefulset)
-        budget = disruption_budget_manifest(identity, spec)
-        if budget is not None:
-            made.append(PodDisruptionBudget(identity.service, opts=child, **_marked(budget, marks)))
+        if (budget := wanted.get("PodDisruptionBudget")) is not None:
+            made.append(PodDisruptionBudget(identity.service, opts=child, **budget))
         self.outputs = {name: _after(made, value) for name, value in outputs(identity, spec).items()}
         self.register_outputs(self.outputs)
 
@@ -95,17 +97,6 @@ class DataService(pulumi.ComponentResource):
 def _after(made: Sequence[pulumi.Resource], value: Any) -> pulumi.Output[Any]:
     """A value that is known when each of some resources is made; when one fails, it never is."""
     return pulumi.Output.all(value, *(resource.urn for resource in made)).apply(lambda found: found[0])
-
-
-def _marked(manifest: dict[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
-    """With more annotations: what an object says of itself when its record is gone."""
-    metadata = manifest["metadata"]
-    annotations = {**metadata["annotations"], **marks}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
-
-
-def _encoded(value: str) -> str:
-    return base64.b64encode(value.encode()).decode()
 
 
 def program(

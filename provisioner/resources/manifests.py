@@ -6,15 +6,22 @@ the janitor, or `pulumi preview` by hand.
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 from provisioner.identity import (
+    ANNOTATION_BACKEND,
     ANNOTATION_DELETION_POLICY,
+    ANNOTATION_FIELD_MANAGER,
     ANNOTATION_OWNER,
     ANNOTATION_SPEC_HASH,
     ANNOTATION_START_DEADLINE,
     ANNOTATION_TTL,
+    ANNOTATION_USERS,
+    USERS_LEASE,
     Identity,
+    Origin,
 )
 from provisioner.resources import pod
 from provisioner.spec import DataServiceSpec, format_duration
@@ -132,6 +139,41 @@ def secret_manifest(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]
     if not sealed:
         return None
     return {"metadata": _metadata(identity, spec), "type": "Opaque", "data": sealed}
+
+
+def manifests(
+    identity: Identity, spec: DataServiceSpec, secrets: Mapping[str, str], origin: Origin, *, shared: bool
+) -> dict[str, dict[str, Any]]:
+    """All objects of a service, whoever makes them, with what they say of themselves should their record be gone.
+
+    Args:
+        identity: Names and owner.
+        spec: What the service is, each of its secrets sealed.
+        secrets: The values of its secrets in clear, by variable.
+        origin: Where it is recorded and runs.
+        shared: Whether it belongs to its users together, who hold leases on it.
+
+    Returns:
+        Kind -> manifest, in the order in which they are made.
+    """
+    secret = secret_manifest(identity, spec)
+    if secret is not None:
+        secret["data"] = {name: base64.b64encode(secrets[name].encode()).decode() for name in secret["data"]}
+    marks = {
+        ANNOTATION_BACKEND: origin.backend,
+        ANNOTATION_FIELD_MANAGER: origin.manager,
+        ANNOTATION_USERS: USERS_LEASE if shared else "",
+    }
+    found = {
+        "Service": service_manifest(identity, spec),
+        "Secret": secret,
+        "StatefulSet": stateful_set_manifest(identity, spec),
+        "PodDisruptionBudget": disruption_budget_manifest(identity, spec),
+    }
+    made = {kind: manifest for kind, manifest in found.items() if manifest is not None}
+    for manifest in made.values():
+        manifest["metadata"]["annotations"] |= {name: value for name, value in marks.items() if value}
+    return made
 
 
 def outputs(identity: Identity, spec: DataServiceSpec) -> dict[str, Any]:

@@ -12,15 +12,25 @@ import pulumi
 import pytest
 from pydantic import SecretStr
 
-from provisioner.identity import LABEL_STACK, for_name
+from provisioner.identity import (
+    ANNOTATION_BACKEND,
+    ANNOTATION_FIELD_MANAGER,
+    ANNOTATION_USERS,
+    LABEL_STACK,
+    UNKNOWN_ORIGIN,
+    USERS_LEASE,
+    Origin,
+    for_name,
+)
 from provisioner.resources.component import DataService
-from provisioner.resources.manifests import outputs, secret_manifest, service_manifest, stateful_set_manifest
+from provisioner.resources.manifests import manifests, outputs, secret_manifest, service_manifest, stateful_set_manifest
 from provisioner.sealing import Sealer
 from provisioner.spec import DataServiceSpec, parse_spec
 
 # Pulumi's `resource.SigKey` and `resource.SecretSig`.
 SECRET_SIGNATURE_KEY, SECRET_SIGNATURE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 SEALER = Sealer(lambda: SecretStr("a passphrase"))
+ORIGIN = Origin("c", "b", "m")
 IDENTITY = for_name("p", "d", namespace="team", name="graph", owner="exec")
 
 
@@ -90,20 +100,37 @@ def registered(loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
 
     @pulumi.runtime.test
     def run() -> None:
-        DataService(IDENTITY, FULL, SEALER.opened(FULL, IDENTITY.stack))
+        DataService(IDENTITY, FULL, SEALER.opened(FULL, IDENTITY.stack), origin=ORIGIN, shared=True)
 
     run()
     return recorder.inputs
 
 
-def test_manifests_reach_the_engine_unchanged(registered: dict[str, Any]):
-    assert contains(registered["kubernetes:core/v1:Service"], service_manifest(IDENTITY, FULL))
-    assert contains(registered["kubernetes:apps/v1:StatefulSet"], stateful_set_manifest(IDENTITY, FULL))
-    assert registered["kubernetes:policy/v1:PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+def test_manifests_reach_the_engine_as_the_head_start_makes_them(registered: dict[str, Any]):
+    wanted = manifests(IDENTITY, FULL, SEALER.opened(FULL, IDENTITY.stack), ORIGIN, shared=True)
+    made = {name.rpartition(":")[2]: inputs for name, inputs in registered.items() if name.startswith("kubernetes:")}
+    assert list(wanted) == ["Service", "Secret", "StatefulSet", "PodDisruptionBudget"]
+    assert set(made) == set(wanted)
+    for kind in ("Service", "StatefulSet", "PodDisruptionBudget"):
+        assert contains(made[kind], wanted[kind])
+    assert made["Secret"]["metadata"] == wanted["Secret"]["metadata"]
+    assert made["Secret"]["data"]["value"] == wanted["Secret"]["data"]
+    assert made["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
     data = registered["kubernetes:core/v1:Secret"]["data"]
     # Marked as Pulumi's secret: the engine encrypts it in the checkpoint and masks it in what it shows.
     assert data[SECRET_SIGNATURE_KEY] == SECRET_SIGNATURE
     assert {name: base64.b64decode(value) for name, value in data["value"].items()} == {"KEY": b"hunter2"}
+
+
+def test_every_object_says_where_it_is_recorded_who_manages_it_and_that_it_is_shared():
+    for manifest in manifests(IDENTITY, FULL, {"KEY": "k"}, ORIGIN, shared=True).values():
+        annotations = manifest["metadata"]["annotations"]
+        assert annotations[ANNOTATION_BACKEND] == "b"
+        assert annotations[ANNOTATION_FIELD_MANAGER] == "m"
+        assert annotations[ANNOTATION_USERS] == USERS_LEASE
+    for manifest in manifests(IDENTITY, FULL, {"KEY": "k"}, UNKNOWN_ORIGIN, shared=False).values():
+        annotations = manifest["metadata"]["annotations"]
+        assert not {ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER, ANNOTATION_USERS} & set(annotations)
 
 
 class Refusing(Recorder):
@@ -116,6 +143,8 @@ class Refusing(Recorder):
 
 
 def test_no_output_tells_of_a_specification_whose_objects_failed(loop: asyncio.AbstractEventLoop):
+    # Each output holds more futures than anybody asks for; what they say is what is expected here.
+    loop.set_exception_handler(lambda _loop, _context: None)
     pulumi.runtime.set_mocks(Refusing(), project="data-service", stack=IDENTITY.stack)
     made: list[DataService] = []
 
@@ -130,8 +159,8 @@ def test_no_output_tells_of_a_specification_whose_objects_failed(loop: asyncio.A
 
 
 def test_a_secret_is_in_no_manifest_and_in_no_input_of_the_component(registered: dict[str, Any]):
-    manifests = [make(IDENTITY, FULL) for make in (service_manifest, stateful_set_manifest, secret_manifest, outputs)]
-    shown = json.dumps([*manifests, registered["data-service:index:DataService"]])
+    made = [make(IDENTITY, FULL) for make in (service_manifest, stateful_set_manifest, secret_manifest, outputs)]
+    shown = json.dumps([*made, registered["data-service:index:DataService"]])
     assert "hunter2" not in shown
     assert base64.b64encode(b"hunter2").decode() not in shown
 

@@ -1,15 +1,15 @@
 """What a checkpoint tells of the service that it is of."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from provisioner.control.recorded import recorded
-from provisioner.engine.checkpoint import parse
+from provisioner.control.recorded import recorded, recorded_origin
+from provisioner.engine.checkpoint import Resource, parse
 from provisioner.errors import PermanentError
-from provisioner.identity import for_name
+from provisioner.identity import ANNOTATION_BACKEND, ANNOTATION_FIELD_MANAGER, Origin, for_name
 from provisioner.spec import parse_spec
 
 IDENTITY = for_name("p", "d", namespace="team", name="graph")
@@ -63,3 +63,25 @@ def test_a_record_of_another_version_is_said_to_be_one(inputs: Any):
         recorded(checkpoint(inputs))
     assert caught.value.reason == "RecordUnreadable"
     assert "stack s" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("annotations", "told"),
+    [
+        ({ANNOTATION_BACKEND: "b", ANNOTATION_FIELD_MANAGER: "m"}, Origin("c", "b", "m")),
+        ({ANNOTATION_FIELD_MANAGER: "m"}, Origin("c", "", "m")),
+        # As versions made them that knew nothing of a field manager of their own.
+        ({ANNOTATION_BACKEND: "b"}, Origin("c", "b", "")),
+        ({}, Origin("c")),
+    ],
+)
+def test_its_objects_say_where_it_is_recorded_and_who_manages_them(annotations: dict[str, str], told: Origin):
+    found = checkpoint({**INPUTS, "cluster": "c"})
+    inputs = {"metadata": {"name": "graph", "annotations": annotations}}
+    service = Resource(f"{URN}kubernetes:core/v1:Service::graph", "kubernetes:core/v1:Service", inputs=inputs)
+    assert recorded_origin(replace(found, resources=(*found.resources, service))) == told
+
+
+def test_without_objects_only_the_cluster_is_known():
+    assert recorded_origin(None) == Origin()
+    assert recorded_origin(checkpoint({**INPUTS, "cluster": "c"})) == Origin("c")
