@@ -12,7 +12,9 @@ A plain value with a clock passed in; threads live in `workers`. Its guarantees:
    after a delay that grows up to a cap and carries jitter. A removal is never
    given up, whatever it fails with.
 5. Projects take turns: one with many services does not keep another waiting.
-6. Neither submitting, taking, finishing nor viewing costs more when there are
+6. What is to be applied anew is begun first, without an engine, and waits for
+   one only if that was not enough. So it never waits behind an engine.
+7. Neither submitting, taking, finishing nor viewing costs more when there are
    more keys (beyond the logarithm of a heap).
 """
 
@@ -35,6 +37,13 @@ class Kind(StrEnum):
 
     APPLY = "apply"
     REMOVE = "remove"
+
+
+class Lane(StrEnum):
+    """Who carries an operation out: two lanes, so that what takes milliseconds does not wait for what takes seconds."""
+
+    BEGIN = "begin"
+    ENGINE = "engine"
 
 
 @dataclass(frozen=True)
@@ -78,12 +87,19 @@ class Operation:
         intent: What is done.
         failures: How often it failed before, in a row.
         waited: Seconds between the moment when it was due and its start.
+        lane: Whether it may use an engine.
     """
 
     number: int
     intent: Intent
     failures: int
     waited: float = 0.0
+    lane: Lane = Lane.ENGINE
+
+    @property
+    def name(self) -> str:
+        """What is done, in a word: `begin`, `apply` or `remove`."""
+        return self.lane.value if self.lane is Lane.BEGIN else self.intent.kind.value
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,11 @@ class Done:
 
     changes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Begun:
+    """All was done that can be without an engine; now one is needed."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,7 @@ class Withdrawn:
     """What was to be applied has been removed meanwhile, by somebody else: it is gone, and stays so."""
 
 
-Outcome = Done | Again | Failed | Withdrawn
+Outcome = Done | Begun | Again | Failed | Withdrawn
 
 
 @dataclass(frozen=True)
@@ -196,8 +217,14 @@ class _Entry:
     changes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     settled_at: float = 0.0
-    queued: bool = False
+    begun: bool = False
+    queued: Lane | None = None
     due: float = 0.0
+
+    @property
+    def lane(self) -> Lane:
+        begins = self.intent.kind is Kind.APPLY and not (self.begun or self.intent.repair or self.intent.stuck)
+        return Lane.BEGIN if begins else Lane.ENGINE
 
 
 class KeyedQueue:
@@ -212,7 +239,7 @@ class KeyedQueue:
         self.backoff = backoff or Backoff()
         self._jitter = jitter
         self._entries: dict[str, _Entry] = {}
-        self._ready: OrderedDict[str, deque[str]] = OrderedDict()
+        self._ready: dict[Lane, OrderedDict[str, deque[str]]] = {lane: OrderedDict() for lane in Lane}
         self._delayed: list[tuple[float, int, str]] = []
         self._number = 0
         self._waiting = 0
@@ -242,34 +269,37 @@ class KeyedQueue:
             return None
         entry.intent = intent
         entry.settled, entry.error, entry.waiting, entry.failures, entry.users = False, None, "", 0, ()
-        entry.due = now
+        entry.begun, entry.due = False, now
         if entry.running is None:
             self._enqueue(intent.key, entry)
             return None
         superseded = entry.running.intent.kind is Kind.APPLY and intent.kind is Kind.REMOVE
         return entry.running if superseded else None
 
-    def take(self, now: float) -> Operation | None:
-        """The next operation to run, or None when nothing is due."""
+    def take(self, now: float, lane: Lane) -> Operation | None:
+        """The next operation to run in a lane, or None when nothing is due there."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, key = heapq.heappop(self._delayed)
             entry = self._entries.get(key)
-            if entry is not None and not entry.queued and not entry.settled and entry.due <= now:
+            if entry is not None and entry.queued is None and not entry.settled and entry.due <= now:
                 self._enqueue(key, entry)
-        while self._ready:
-            project, keys = next(iter(self._ready.items()))
+        ready = self._ready[lane]
+        while ready:
+            project, keys = next(iter(ready.items()))
             key = keys.popleft()
-            self._waiting -= 1
             if keys:
-                self._ready.move_to_end(project)
+                ready.move_to_end(project)
             else:
-                del self._ready[project]
-            entry = self._entries[key]
-            entry.queued = False
+                del ready[project]
+            entry = self._entries.get(key)
+            if entry is None or entry.queued is not lane:
+                continue  # it changed lanes since
+            entry.queued = None
+            self._waiting -= 1
             if entry.settled or entry.running is not None:
                 continue
             self._number += 1
-            entry.running = Operation(self._number, entry.intent, entry.failures, max(0.0, now - entry.due))
+            entry.running = Operation(self._number, entry.intent, entry.failures, max(0.0, now - entry.due), lane)
             return entry.running
         return None
 
@@ -283,6 +313,10 @@ class KeyedQueue:
         if entry.intent is not operation.intent:
             # It could not run before.
             entry.due = now
+            self._enqueue(key, entry)
+            return
+        if isinstance(outcome, Begun):
+            entry.begun, entry.due, entry.waiting = True, now, ""
             self._enqueue(key, entry)
             return
         if isinstance(outcome, Again):
@@ -334,17 +368,19 @@ class KeyedQueue:
     def forget(self, key: str) -> bool:
         """Drop a settled key; says whether it was dropped."""
         entry = self._entries.get(key)
-        if entry is None or entry.running is not None or not entry.settled or entry.queued:
+        if entry is None or entry.running is not None or not entry.settled or entry.queued is not None:
             return False
         del self._entries[key]
         return True
 
     def _enqueue(self, key: str, entry: _Entry) -> None:
-        if entry.queued:
+        lane = entry.lane
+        if entry.queued is lane:
             return
-        entry.queued = True
-        self._waiting += 1
-        self._ready.setdefault(entry.intent.request.identity.project, deque()).append(key)
+        if entry.queued is None:
+            self._waiting += 1
+        entry.queued = lane
+        self._ready[lane].setdefault(entry.intent.request.identity.project, deque()).append(key)
 
     def _delay(self, key: str, entry: _Entry, due: float) -> None:
         entry.due = due

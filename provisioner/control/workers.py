@@ -9,7 +9,19 @@ from collections.abc import Callable
 import structlog
 
 from provisioner.control import metrics
-from provisioner.control.queue import Again, Done, Failed, Intent, KeyedQueue, Operation, Outcome, View, Withdrawn
+from provisioner.control.queue import (
+    Again,
+    Begun,
+    Done,
+    Failed,
+    Intent,
+    KeyedQueue,
+    Lane,
+    Operation,
+    Outcome,
+    View,
+    Withdrawn,
+)
 from provisioner.engine import Cancellation
 from provisioner.errors import PermanentError, ProvisionerError
 from provisioner.tracing import span
@@ -18,12 +30,15 @@ log = structlog.get_logger(__name__)
 
 Run = Callable[[Operation, Cancellation], Outcome]
 
+# Threads that begin services: they wait for the API server, and take milliseconds.
+_BEGINNERS = 4
+
 
 class Workers:
     """A bounded number of threads that carry out what the queue says.
 
     Args:
-        count: Number of threads.
+        count: Number of threads that may use an engine.
         run: Carries out one operation. A `ProvisionerError` that it raises is
             the outcome; anything else is a fault of the program, reported as
             a permanent failure of this one operation.
@@ -45,10 +60,12 @@ class Workers:
 
     def start(self) -> None:
         """Start the threads."""
-        for index in range(self._count):
-            thread = threading.Thread(target=self._work, name=f"operation-{index}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        for lane, count in ((Lane.BEGIN, _BEGINNERS), (Lane.ENGINE, self._count)):
+            for index in range(count):
+                name = f"operation-{lane.value}-{index}"
+                thread = threading.Thread(target=self._work, args=(lane,), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def alive(self) -> bool:
         """Whether every thread runs."""
@@ -62,7 +79,7 @@ class Workers:
             view = self._queue.view(intent.key)
             assert view is not None  # noqa: S101 - it was submitted in the line above
             metrics.QUEUED.set(len(self._queue))
-            self._changed.notify()
+            self._changed.notify_all()
         if cancellation is not None:
             cancellation.cancel()
         return view
@@ -110,8 +127,8 @@ class Workers:
             thread.join(max(0.0, timeout - (self._clock() - started)))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _work(self) -> None:
-        while (taken := self._next()) is not None:
+    def _work(self, lane: Lane) -> None:
+        while (taken := self._next(lane)) is not None:
             operation, cancellation = taken
             outcome = self._outcome(operation, cancellation)
             with self._changed:
@@ -120,16 +137,16 @@ class Workers:
                 metrics.RUNNING.set(len(self._cancellations))
                 self._changed.notify_all()
 
-    def _next(self) -> tuple[Operation, Cancellation] | None:
+    def _next(self, lane: Lane) -> tuple[Operation, Cancellation] | None:
         with self._changed:
             while not self._stopping:
                 now = self._clock()
-                operation = self._queue.take(now)
+                operation = self._queue.take(now, lane)
                 if operation is not None:
                     cancellation = self._cancellations[operation.number] = Cancellation()
                     metrics.QUEUED.set(len(self._queue))
                     metrics.RUNNING.set(len(self._cancellations))
-                    metrics.WAIT_SECONDS.labels(operation.intent.kind.value).observe(operation.waited)
+                    metrics.WAIT_SECONDS.labels(operation.name).observe(operation.waited)
                     return operation, cancellation
                 due = self._queue.next_due()
                 self._changed.wait(None if due is None else max(0.0, due - now))
@@ -137,11 +154,11 @@ class Workers:
 
     def _outcome(self, operation: Operation, cancellation: Cancellation) -> Outcome:
         intent = operation.intent
-        bound = log.bind(stack_name=intent.key, operation=intent.kind.value, failures=operation.failures)
+        bound = log.bind(stack_name=intent.key, operation=operation.name, failures=operation.failures)
         started = time.monotonic()
         who = intent.request.identity
         with span(
-            f"operation {intent.kind.value}",
+            f"operation {operation.name}",
             execution=who.owner,
             project=who.project,
             domain=who.domain,
@@ -151,8 +168,8 @@ class Workers:
             traced.tell(outcome=_result(outcome))
             if isinstance(outcome, Failed):
                 traced.fail(outcome.error.reason, outcome.error.message)
-        metrics.RUN_SECONDS.labels(intent.kind.value).observe(time.monotonic() - started)
-        metrics.OPERATIONS.labels(intent.kind.value, _result(outcome)).inc()
+        metrics.RUN_SECONDS.labels(operation.name).observe(time.monotonic() - started)
+        metrics.OPERATIONS.labels(operation.name, _result(outcome)).inc()
         if isinstance(outcome, Failed):
             bound.warning("operation failed", reason=outcome.error.reason, error=outcome.error.message)
         elif isinstance(outcome, Withdrawn):
@@ -182,6 +199,8 @@ class Workers:
 def _result(outcome: Outcome) -> str:
     if isinstance(outcome, Done):
         return "done"
+    if isinstance(outcome, Begun):
+        return "begun"
     if isinstance(outcome, Again):
         return "again"
     if isinstance(outcome, Withdrawn):

@@ -11,7 +11,7 @@ import pytest
 from provisioner.cluster.objects import Pod, Service, Snapshot, StatefulSet
 from provisioner.control.controller import Controller
 from provisioner.control.last_words import LastWords
-from provisioner.control.queue import Backoff, Done, KeyedQueue, Kind, Operation, Outcome
+from provisioner.control.queue import Backoff, Begun, Done, KeyedQueue, Kind, Lane, Operation, Outcome
 from provisioner.control.replica_logs import ReplicaLogs
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
@@ -74,6 +74,7 @@ class Harness:
         self.runs: list[Kind] = []
         self.repairs: list[bool] = []
         self.behave: Callable[[Operation, Cancellation], Outcome] = lambda operation, cancellation: Done()
+        self.begin: Callable[[Operation], Outcome] = lambda operation: Begun()
         self.recorded: dict[str, ServiceRequest] = {}
         self.usage = FakeUsage()
         self.left: list[str] = []
@@ -98,6 +99,8 @@ class Harness:
         return self.made
 
     def run(self, operation: Operation, cancellation: Cancellation) -> Outcome:
+        if operation.lane is Lane.BEGIN:
+            return self.begin(operation)
         self.runs.append(operation.intent.kind)
         self.repairs.append(operation.intent.repair)
         return self.behave(operation, cancellation)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from provisioner.cluster.objects import Condition
-from provisioner.control.queue import Done, Kind, Operation, Outcome
+from provisioner.control.queue import Begun, Done, Kind, Operation, Outcome
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase
 from provisioner.engine import Cancellation
@@ -30,6 +30,31 @@ def test_create_ready_remove_gone(harness, make_request, make_snapshot, empty_sn
     harness.controller.remove(request)
     harness.until(request, Phase.GONE)
     assert harness.runs == [Kind.APPLY, Kind.REMOVE]
+
+
+def test_what_needs_no_engine_is_done_while_every_engine_is_at_work(harness, make_request, make_snapshot):
+    go, busy = threading.Event(), [make_request() for _ in range(2)]
+    busy = [
+        dataclasses.replace(one, identity=dataclasses.replace(one.identity, stack=f"busy-{index}"))
+        for index, one in enumerate(busy)
+    ]
+
+    def work(operation: Operation, cancellation: Cancellation) -> Outcome:
+        assert go.wait(60)
+        return Done()
+
+    harness.behave = work
+    try:
+        for request in busy:
+            harness.controller.ensure(request)
+            harness.until(request, Phase.APPLYING)
+        known = make_request()
+        harness.begin = lambda operation: Done() if operation.intent.key == known.stack else Begun()
+        harness.cache.shown = make_snapshot(known)
+        harness.until(known, Phase.READY)
+        assert len(harness.runs) == len(busy), "no engine had to run for it"
+    finally:
+        go.set()
 
 
 def test_repeats_run_nothing(harness, make_request, make_snapshot):
