@@ -68,7 +68,7 @@ def plan_of(session: Session, request: ServiceRequest) -> Plan:
     checkpoint = session.engine.state.checkpoint(request.stack)
     check_names(session.cluster.foreign(request.identity))
     stack = session.engine.stack(request.stack)
-    summary = stack.preview(session.operations.program(request))
+    summary = stack.preview(session.operations.program(request, checkpoint))
     return plan(recorded(checkpoint), request, summary)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from provisioner.cluster import ClusterClient, Snapshot, stuck_pods
 from provisioner.cluster.live import LiveObjects
@@ -12,9 +13,10 @@ from provisioner.cluster.objects import Pod
 from provisioner.control.access import read_access
 from provisioner.control.admission import Way, check_claims, check_cluster, check_names, way
 from provisioner.control.drift import Drifted, compare
-from provisioner.control.queue import Again, Done, Kind, Operation, Outcome, Withdrawn
+from provisioner.control.head_start import HeadStart
+from provisioner.control.queue import Again, Begun, Done, Kind, Lane, Operation, Outcome, Withdrawn
 from provisioner.control.quota import Quotas
-from provisioner.control.recorded import Recorded, recorded, recorded_cluster
+from provisioner.control.recorded import Recorded, recorded, recorded_cluster, recorded_origin
 from provisioner.control.removal import take_down
 from provisioner.control.request import ServiceRequest
 from provisioner.control.reservations import Reservations
@@ -22,7 +24,7 @@ from provisioner.control.usage import Usage
 from provisioner.engine import Cancellation, Checkpoint, Engine
 from provisioner.engine.origin import backend_id
 from provisioner.errors import PermanentError, TransientError
-from provisioner.identity import Origin
+from provisioner.identity import FIELD_MANAGER, Origin
 from provisioner.resources.component import program
 from provisioner.sealing import Sealer
 from provisioner.settings import Settings
@@ -64,6 +66,7 @@ class Operations:
         self._quotas = Quotas(read_access(settings.access), self._live, reservations)
         self._settings = settings
         self._sealer = Sealer.of(settings)
+        self._head_start = HeadStart(engine, cluster.transport, self._sealer)
         self._lock = threading.Lock()
         self._known_origin: Origin | None = None
         self._clock = clock
@@ -73,6 +76,8 @@ class Operations:
         """Carry out one operation; what goes wrong is raised as a `ProvisionerError`."""
         self._permit()
         intent = operation.intent
+        if operation.lane is Lane.BEGIN:
+            return self._begin(intent.request)
         if intent.kind is Kind.REMOVE:
             users = self._usage.close(intent.request.identity) if intent.unused else ()
             return Done(users=users) if users else self._remove(intent.request, cancellation)
@@ -107,15 +112,22 @@ class Operations:
             found += compare(resource, live, spec, secrets)
         return tuple(found)
 
-    def program(self, request: ServiceRequest) -> Callable[[], None]:
+    def program(self, request: ServiceRequest, checkpoint: Checkpoint | None) -> Callable[[], None]:
         """The inline program of a service, with where it is recorded and runs.
 
         Args:
             request: What is wanted.
+            checkpoint: The stack's, or None.
         """
-        return program(request.identity, request.spec, self._sealer, self._origin(), shared=request.shared)
+        origin = self._origin(checkpoint)
+        return program(request.identity, request.spec, self._sealer, origin, shared=request.shared)
 
-    def _origin(self) -> Origin:
+    def _origin(self, checkpoint: Checkpoint | None) -> Origin:
+        # Who applied an object under another name keeps its fields: it stays with the one it was made under.
+        made = checkpoint is not None and checkpoint.objects
+        return replace(self._here(), manager=recorded_origin(checkpoint).manager if made else FIELD_MANAGER)
+
+    def _here(self) -> Origin:
         with self._lock:
             if self._known_origin is None:
                 self._known_origin = Origin(self._cluster_id(), backend_id(self._settings))
@@ -130,12 +142,34 @@ class Operations:
             # Who may not look at namespaces does without this safeguard.
             return ""
 
+    def _begin(self, request: ServiceRequest) -> Outcome:
+        """What needs no engine: to see that nothing is to be done, and to make the objects of a new service."""
+        if not self._engine.state.direct:
+            return Begun()
+        checkpoint = self._engine.state.checkpoint(request.stack)
+        if checkpoint is not None:
+            unchanged = _applied(recorded(checkpoint), request) and not self._to_correct(request, checkpoint)
+            return Done() if unchanged else Begun()
+        if self._engine.tombstones.withdrawn(request.stack, request.accepted_at):
+            return Withdrawn()
+        with self._quotas.reserved(request):
+            check_names(self._cluster.foreign(request.identity))
+            going = self._leftovers(request)
+            if going:
+                return _still_there(going)
+            self._head_start.give(request, self._origin(None))
+        return Begun()
+
+    def _to_correct(self, request: ServiceRequest, checkpoint: Checkpoint) -> bool:
+        """Whether others changed what they must not."""
+        correct = request.spec.drift.policy == "correct"
+        return correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
+
     def _apply(self, request: ServiceRequest, cancellation: Cancellation, *, repair: bool) -> Outcome:
         checkpoint = self._engine.state.checkpoint(request.stack)
         record = recorded(checkpoint)
         if not repair and checkpoint is not None and _applied(record, request):
-            correct = request.spec.drift.policy == "correct"
-            repair = correct and any(not found.ignored for found in self.drift(checkpoint, request.spec))
+            repair = self._to_correct(request, checkpoint)
             if not repair:
                 return Done()
         if self._engine.tombstones.withdrawn(request.stack, request.accepted_at):
@@ -153,24 +187,26 @@ class Operations:
         repair: bool,
     ) -> Outcome:
         check_names(self._cluster.foreign(request.identity))
-        check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
+        check_cluster(request.identity.service, recorded_cluster(checkpoint), self._here().cluster)
         stack = self._engine.stack(request.stack)
         if way(record, request) is Way.RECREATE:
             stack.destroy(deadline=self._settings.operation_timeout, cancellation=cancellation)
+            # What was begun without an engine is in no record.
+            self._cluster.delete_labelled(request.identity)
             record = None
         if record is None:
             going = self._leftovers(request)
             if going:
-                return Again(_TERMINATION_POLL, f"{going} of an earlier service still there")
+                return _still_there(going)
         left = max(1.0, min(self._settings.operation_timeout, request.deadline - self._clock()))
         result = stack.up(
-            self.program(request),
+            self.program(request, checkpoint),
             deadline=left,
             cancellation=cancellation,
             refresh=repair,
         )
         changes = [str(change) for change in result.changes.changed if change.type.startswith("kubernetes:")]
-        if record is not None and changes:
+        if record is not None and changes and not _only_begun(checkpoint, record, request):
             changes += self._unblocked(request, cancellation)
         # Where a look is a process, the engine has the record itself, and nothing can come between.
         if self._engine.state.direct and not _applied(self._record(request.stack), request):
@@ -226,13 +262,17 @@ class Operations:
             # Who was killed after the record was gone has left its backup and its history.
             stack.tidy()
         else:
-            check_cluster(request.identity.service, recorded_cluster(checkpoint), self._origin().cluster)
-            take_down(
-                stack,
-                self._cluster.foreign(request.identity),
-                deadline=self._settings.operation_timeout,
-                cancellation=cancellation,
-            )
+            check_cluster(request.identity.service, recorded_cluster(checkpoint), self._here().cluster)
+            if checkpoint.objects or checkpoint.pending_operations:
+                take_down(
+                    stack,
+                    self._cluster.foreign(request.identity),
+                    deadline=self._settings.operation_timeout,
+                    cancellation=cancellation,
+                )
+            else:
+                # No engine has made anything: what was begun without one is found by its label.
+                stack.forget()
             if self._engine.state.direct and stack.exists():
                 raise self._lost("removed", request)
         # What a killed run created without recording it carries our label and nobody else's.
@@ -241,6 +281,16 @@ class Operations:
         if remaining:
             return Again(_TERMINATION_POLL, f"{', '.join(remaining)} still there")
         return Done()
+
+
+def _only_begun(checkpoint: Checkpoint | None, record: Recorded, request: ServiceRequest) -> bool:
+    """Whether no engine has made anything yet, and what was begun is what is wanted now."""
+    made = checkpoint is not None and checkpoint.objects
+    return not made and record.spec.digest() == request.spec.digest()
+
+
+def _still_there(going: str) -> Again:
+    return Again(_TERMINATION_POLL, f"{going} of an earlier service still there")
 
 
 def _applied(record: Recorded | None, request: ServiceRequest) -> bool:

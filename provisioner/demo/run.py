@@ -200,7 +200,8 @@ class Demo:
             raise DemoError("the example's task creates no service")
         engine = Engine(self._settings)
         operations = Operations(engine, ClusterClient(self._settings), self._settings)
-        changes = engine.stack(request.stack).preview(operations.program(replace(request, spec=spec)))
+        wanted = operations.program(replace(request, spec=spec), engine.state.checkpoint(request.stack))
+        changes = engine.stack(request.stack).preview(wanted)
         fields = {
             field for change in changes.changed for field in change.fields if change.type.startswith("kubernetes:")
         }

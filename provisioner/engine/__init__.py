@@ -2,7 +2,7 @@
 
 from provisioner.engine.cancellation import Cancellation
 from provisioner.engine.changes import Change, ChangeSummary, UpResult
-from provisioner.engine.checkpoint import Checkpoint, PendingOperation, Resource
+from provisioner.engine.checkpoint import Checkpoint, Component, PendingOperation, Resource
 from provisioner.engine.environment import PROJECT
 from provisioner.engine.stack import Engine, Stack
 from provisioner.engine.state import Lock, StackEntry, StateReader
@@ -13,6 +13,7 @@ __all__ = [
     "Change",
     "ChangeSummary",
     "Checkpoint",
+    "Component",
     "Engine",
     "Lock",
     "PendingOperation",

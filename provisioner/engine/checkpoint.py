@@ -11,10 +11,11 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.engine.changes import STACK_TYPE, masked
+from provisioner.engine.environment import PROJECT
 
 
 class CheckpointError(ValueError):
@@ -194,3 +195,47 @@ def edited(
     latest = {**checkpoint.deployment, "resources": list(resources), "pending_operations": list(pending_operations)}
     inner = {**checkpoint.document["checkpoint"], "latest": latest}
     return json.dumps({**checkpoint.document, "checkpoint": inner}, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component as the first of a stack's resources to be registered.
+
+    Attributes:
+        type: Its type token.
+        name: Its name.
+        inputs: What is wanted, none of it secret.
+    """
+
+    type: str
+    name: str
+    inputs: Mapping[str, Any]
+
+
+def first(stack: str, component: Component | None = None) -> bytes:
+    """The checkpoint of a stack that no engine has worked on.
+
+    Args:
+        stack: Its name.
+        component: Recorded in it as by an engine that was stopped just after
+            its program had registered it; None for a stack that is empty.
+    """
+    checkpoint: dict[str, Any] = {"stack": f"organization/{PROJECT}/{stack}"}
+    if component is not None:
+        top = f"urn:pulumi:{stack}::{PROJECT}::{STACK_TYPE}::{PROJECT}-{stack}"
+        urn = f"urn:pulumi:{stack}::{PROJECT}::{component.type}::{component.name}"
+        checkpoint["latest"] = {
+            # No version: the engine checks the magic only of one that it wrote.
+            "manifest": {"time": datetime.now(UTC).isoformat(), "magic": "", "version": ""},
+            "resources": [
+                {"urn": top, "custom": False, "type": STACK_TYPE},
+                {
+                    "urn": urn,
+                    "custom": False,
+                    "type": component.type,
+                    "parent": top,
+                    "inputs": component.inputs,
+                },
+            ],
+        }
+    return json.dumps({"version": 3, "checkpoint": checkpoint}).encode()

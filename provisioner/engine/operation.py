@@ -189,8 +189,10 @@ class Operation:
             ProvisionerError: It failed; classified.
         """
         records = self._parts.records
-        if records is not None and self._backend is None and records.make(self._name):
-            return
+        if records is not None and self._backend is None:
+            with records.made(self._name) as anew:
+                if anew is not None:
+                    return
         finished = self._process(["stack", "init", self._name, "--no-select"])
         if finished.code == 0:
             return

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from provisioner.engine.checkpoint import Checkpoint, CheckpointError, parse
-from provisioner.engine.environment import PROJECT
+from provisioner.engine.checkpoint import Checkpoint, CheckpointError, Component, first, parse
 from provisioner.engine.state import STACKS, Lock, StateReader, backup_folder, history_folder, lock_folder
 from provisioner.engine.store import LAYOUT, Store
 from provisioner.errors import TransientError
@@ -100,28 +99,32 @@ class Records:
             if lock.path != own:
                 raise locked(name, lock, self._store.place(lock.path))
 
-    def make(self, name: str) -> bool:
-        """Make the record of a stack as `stack init` does, without a process; one that is there is as good.
+    @contextmanager
+    def made(self, name: str, component: Component | None = None) -> Iterator[bool | None]:
+        """Hold the lock of a stack, its record made as `stack init` does, without a process.
 
-        The engine fills it at the first update, its way to encrypt included.
+        The engine adds its way to encrypt at the first update.
 
         Args:
             name: Name of the stack.
+            component: What is recorded in it; None for an empty stack.
 
-        Returns:
-            False in a backend that the engine has not used before: it alone
-            says of which layout that is to be.
+        Yields:
+            Whether the record was made here: False where there is one already.
+            None, and no lock, in a backend that the engine has not used before:
+            it alone says of which layout that is to be.
 
         Raises:
             TransientError: Somebody else is changing the stack (reason `StackLocked`).
         """
         if not self._store.exists(LAYOUT):
-            return False
+            yield None
+            return
         with self.lock(name):
-            if not self._state.exists(name):
-                empty = {"version": 3, "checkpoint": {"stack": f"organization/{PROJECT}/{name}"}}
-                self._store.write(_checkpoint_paths(name)[0], json.dumps(empty).encode())
-        return True
+            anew = not self._state.exists(name)
+            if anew:
+                self._store.write(_checkpoint_paths(name)[0], first(name, component))
+            yield anew
 
     def edit(self, name: str, change: Callable[[Checkpoint], bytes | None]) -> None:
         """Change a checkpoint under the lock.

@@ -25,6 +25,7 @@ from provisioner.engine.changes import (
     still_in_the_way,
     summarize,
 )
+from provisioner.engine.checkpoint import Component
 from provisioner.engine.cli import Cli, OnProcess
 from provisioner.engine.location import locate
 from provisioner.engine.operation import HolderAlive, Operation, Parts
@@ -170,6 +171,33 @@ class Stack:
     def exists(self) -> bool:
         """Whether the backend has a record of it."""
         return self._engine.state.exists(self.name)
+
+    @contextmanager
+    def begun(self, component: Component) -> Iterator[bool]:
+        """Hold a stack that did not exist, its component recorded, while its objects are made by somebody else.
+
+        No process is started. The next `up` takes over what is made under the
+        field manager that its program names.
+
+        Args:
+            component: That of the program.
+
+        Yields:
+            Whether it is held: not if it exists, or if only the CLI can make it.
+
+        Raises:
+            TransientError: Somebody else is changing it (reason `StackLocked`),
+                or the disk of the state folder is full.
+        """
+        records = self._engine._parts.records
+        if records is None or self.exists():
+            yield False
+            return
+        records.require_space()
+        if self._engine.state.locks(self.name):
+            self.unlock()
+        with records.made(self.name, component) as anew:
+            yield anew is True
 
     def up(
         self,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from shim import Shim
 
+from provisioner import toolchain
 from provisioner.control.controller import Controller
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.identity import TaskExecutionId, for_task
 from provisioner.settings import Settings
 from provisioner.spec import parse_spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from provisioner.toolchain import locate
 
 PATIENCE = 120.0
 IMAGE = "localhost/busybox:sandbox"
@@ -68,10 +69,17 @@ def until(control: Controller) -> Callable[..., Status]:
 @pytest.fixture
 def record(settings: Settings) -> Callable[[], list[Path]]:
     """The files of the backend that belong to stacks."""
-    from pathlib import Path
 
     def files() -> list[Path]:
         root = Path(settings.backend.removeprefix("file://")) / ".pulumi"
         return [path for path in root.rglob("*") if path.is_file() and path.name != "meta.yaml"]
 
     return files
+
+
+@pytest.fixture
+def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shim:
+    """A `pulumi` in front of the real one, for every engine that this test makes."""
+    made = Shim(tmp_path)
+    monkeypatch.setattr(toolchain, "locate", lambda name: made.binary if name == "pulumi" else locate(name))
+    return made

@@ -4,45 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
-import pytest
+from shim import Shim
 
-from provisioner import toolchain
 from provisioner.control.controller import Controller
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Phase, Status
 from provisioner.settings import Settings
-from provisioner.toolchain import locate
-
-
-class Shim:
-    """A `pulumi` that writes down each start and then becomes the real one."""
-
-    def __init__(self, folder: Path) -> None:
-        self._log = folder / "starts"
-        self._log.touch()
-        real = locate("pulumi")
-        program = folder / "bin" / "pulumi"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\necho "$*" >> {self._log}\nexec {real.path} "$@"\n')
-        program.chmod(0o755)
-        self.binary = replace(real, path=program)
-
-    def take(self) -> list[str]:
-        """The verbs of the processes since the last call; the look at the version is no operation."""
-        lines = [line.split() for line in self._log.read_text().splitlines()]
-        self._log.write_text("")
-        verbs = [next(word for word in line if not word.startswith("-") and word != "never") for line in lines]
-        return [verb for verb in verbs if verb != "version"]
-
-
-@pytest.fixture
-def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shim:
-    made = Shim(tmp_path)
-    monkeypatch.setattr(toolchain, "locate", lambda name: made.binary if name == "pulumi" else locate(name))
-    return made
 
 
 def observed(controller: Controller, request: ServiceRequest, phase: Phase) -> Status:

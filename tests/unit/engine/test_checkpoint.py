@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.engine.checkpoint import CheckpointError, edited, parse, parse_time
+from provisioner.engine.checkpoint import CheckpointError, Component, edited, first, parse, parse_time
 
 STACK = "urn:pulumi:graph::data-service::pulumi:pulumi:Stack::data-service-graph"
 COMPONENT = "urn:pulumi:graph::data-service::data-service:index:DataService::graph"
@@ -137,3 +137,16 @@ def test_an_edit_leaves_the_rest_as_it_was() -> None:
 )
 def test_times_as_go_writes_them(text: str, expected: datetime) -> None:
     assert parse_time(text) == expected
+
+
+def test_the_first_checkpoint_is_that_of_an_engine_that_has_just_registered_the_component():
+    found = parse("graph", first("graph", Component("data-service:index:DataService", "graph", {"spec": {"a": 1}})))
+    assert [(resource.urn, resource.parent) for resource in found.resources] == [(STACK, ""), (COMPONENT, STACK)]
+    assert found.component_inputs == {"spec": {"a": 1}}
+    assert (found.objects, found.pending_operations, found.outputs) == ((), (), {})
+    assert found.modified is not None
+    assert abs(found.modified - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_the_first_checkpoint_of_an_empty_stack_is_what_stack_init_writes():
+    assert json.loads(first("graph")) == {"version": 3, "checkpoint": {"stack": "organization/data-service/graph"}}

@@ -252,12 +252,16 @@ def test_a_mount_point_without_its_volume_is_not_an_empty_folder(tmp_path: Path)
 
 
 def test_a_record_is_made_without_a_process_where_the_layout_is_known(backend: Backend) -> None:
-    assert not backend.records.make("a"), "the engine has never been here"
+    with backend.records.made("a") as anew:
+        assert anew is None, "the engine has never been here"
+    assert not backend.state.exists("a")
     backend.put(".pulumi/meta.yaml", "version: 1\n")
-    assert backend.records.make("a")
-    found = backend.state.checkpoint("a")
-    assert found is not None
-    assert (found.resources, found.outputs) == ((), {})
+    with backend.records.made("a") as anew:
+        assert anew is True
+        found = backend.state.checkpoint("a")
+        assert found is not None
+        assert (found.resources, found.outputs) == ((), {})
+        assert len(backend.state.locks("a")) == 1, "nobody else may change it meanwhile"
     assert backend.state.locks("a") == []
 
 
@@ -265,9 +269,10 @@ def test_a_record_that_is_there_is_left_alone_and_one_that_is_locked_is_refused(
     backend.put(".pulumi/meta.yaml", "version: 1\n")
     path = backend.stack("a")
     before = path.read_bytes()
-    assert backend.records.make("a")
+    with backend.records.made("a") as anew:
+        assert anew is False
     assert path.read_bytes() == before
     backend.lock("b")
-    with pytest.raises(TransientError, match="stack b is locked by"):
-        backend.records.make("b")
+    with pytest.raises(TransientError, match="stack b is locked by"), backend.records.made("b"):
+        pass
     assert not backend.state.exists("b")
