@@ -283,12 +283,14 @@ class Controller:
         snapshot = self._cache.snapshot(request.identity)
         if (intent := again(view, snapshot, now)) is not None:
             view = self._workers.submit(intent, force=True)
-        seen = as_scaled(request, snapshot)
+        seen, digest = as_scaled(request, snapshot), request.spec.digest()
+        # Before it is applied, what there is may be of an earlier specification, which says nothing of this one.
+        there = view.settled or (snapshot.statefulset is not None and snapshot.statefulset.digest == digest)
         status = derive(
             seen,
             view,
-            readiness=readiness(snapshot, seen.spec, request.spec.digest()),
-            diagnosis=self._diagnose(seen, snapshot, now, request.spec.digest()),
+            readiness=readiness(snapshot, seen.spec, digest),
+            diagnosis=self._diagnose(seen, snapshot, now, digest) if there else None,
             fresh=snapshot.fresh,
             now=now,
         )

@@ -53,7 +53,8 @@ def derive(
         request: What is wanted.
         view: What the queue knows of its stack.
         readiness: What the cluster's objects say of it.
-        diagnosis: What is wrong with them, if anything is.
+        diagnosis: What is wrong with those of this very specification, if
+            anything is; they may be there before the stack is applied.
         fresh: Whether the cluster's state is recent; ready is never said of
             a state that is not.
         now: The time in seconds since the epoch.
@@ -64,13 +65,16 @@ def derive(
         return _failed(request, readiness, view.error.reason, view.error.message, view.error.hint)
     late = now >= request.deadline
     if not view.settled:
+        broken = _broken(request, readiness, diagnosis, late=late) if fresh else None
+        if broken is not None:
+            return broken
         if late:
             cause = view.error.message if view.error else view.waiting
             detail = f": {cause}" if cause else ""
             return _too_late(
                 request, readiness, f"its stack is not applied{detail}", view.error.hint if view.error else ""
             )
-        return _on_the_way(request, view)
+        return _on_the_way(request, readiness, view, diagnosis)
     return derive_cluster(
         request, readiness=readiness, diagnosis=diagnosis, fresh=fresh, late=late, changes=view.changes
     )
@@ -105,13 +109,11 @@ def derive_cluster(
             endpoints=endpoints(request),
             changes=changes,
         )
-    if diagnosis is not None and diagnosis.final and fresh:
-        failed = _failed(request, readiness, diagnosis.reason, _said(diagnosis), diagnosis.hint)
-        return replace(failed, changes=changes)
+    broken = _broken(request, readiness, diagnosis, late=late) if fresh else None
+    if broken is not None:
+        return replace(broken, changes=changes)
     if late and fresh:
-        cause = _said(diagnosis) if diagnosis else readiness.message
-        failed = _too_late(request, readiness, cause, diagnosis.hint if diagnosis else "")
-        return replace(failed, changes=changes)
+        return replace(_too_late(request, readiness, readiness.message, ""), changes=changes)
     return Status(
         request.stack,
         Phase.STARTING,
@@ -148,22 +150,35 @@ def _used_by(users: tuple[str, ...]) -> str:
     return f"it stays, since {users[0]}{others} still uses it; it goes with its last user"
 
 
-def _on_the_way(request: ServiceRequest, view: View) -> Status:
+def _broken(request: ServiceRequest, readiness: Readiness, diagnosis: Diagnosis | None, *, late: bool) -> Status | None:
+    """The failure that a diagnosis amounts to: it is final, or there is no time left to wait."""
+    if diagnosis is not None and diagnosis.final:
+        return _failed(request, readiness, diagnosis.reason, _said(diagnosis), diagnosis.hint)
+    if diagnosis is not None and late:
+        return _too_late(request, readiness, _said(diagnosis), diagnosis.hint)
+    return None
+
+
+def _on_the_way(request: ServiceRequest, readiness: Readiness, view: View, diagnosis: Diagnosis | None) -> Status:
     phase = Phase.QUEUED if view.running is None else Phase.APPLYING
     if view.error is not None:
         tried = f"failed {view.failures} time{'s' if view.failures > 1 else ''}"
         state = f"stalled, {tried} and is still tried" if view.stalled else f"to be tried again ({tried})"
-        return Status(
-            request.stack,
-            phase,
-            view.error.reason,
-            f"{state}: {view.error.message}",
-            view.error.hint,
-            wanted=request.spec.replicas,
-            stalled=view.stalled,
-        )
-    message = view.waiting or ("waits for a worker" if phase is Phase.QUEUED else "its stack is being applied")
-    return Status(request.stack, phase, message=message, wanted=request.spec.replicas)
+        reason, message, hint = view.error.reason, f"{state}: {view.error.message}", view.error.hint
+    else:
+        reason, hint = (diagnosis.reason, diagnosis.hint) if diagnosis is not None else ("", "")
+        message = view.waiting or ("waits for a worker" if phase is Phase.QUEUED else "its stack is being applied")
+        message += f"; {_said(diagnosis)}" if diagnosis is not None else ""
+    return Status(
+        request.stack,
+        phase,
+        reason,
+        message,
+        hint,
+        ready=readiness.ready,
+        wanted=request.spec.replicas,
+        stalled=view.stalled,
+    )
 
 
 def _too_late(request: ServiceRequest, readiness: Readiness, cause: str, hint: str) -> Status:

@@ -49,6 +49,38 @@ def test_a_view_that_is_not_fresh_is_never_ready():
     assert status(readiness=DONE, fresh=False).phase is Phase.STARTING
 
 
+@pytest.mark.parametrize(("running", "phase"), [(None, Phase.QUEUED), (Kind.APPLY, Phase.APPLYING)])
+def test_replicas_that_are_ready_before_the_record_are_counted_and_do_not_make_it_ready(
+    running: Kind | None, phase: Phase
+):
+    found = status(replace(APPLIED, running=running, settled=False), readiness=DONE)
+    assert (found.phase, found.ready, found.endpoints) == (phase, 2, ())
+    failing = replace(APPLIED, running=running, settled=False, error=TransientError("away"), failures=1)
+    assert (status(failing, readiness=DONE).phase, status(failing, readiness=DONE).ready) == (phase, 2)
+
+
+BEGUN = replace(APPLIED, settled=False)
+
+
+def test_what_is_broken_before_it_is_applied_fails_as_it_would_afterwards():
+    assert status(BEGUN, diagnosis=BROKEN) == replace(status(diagnosis=BROKEN), changes=())
+    late = replace(BROKEN, final=False)
+    assert status(BEGUN, diagnosis=late, now=NOW + 61) == replace(status(diagnosis=late, now=NOW + 61), changes=())
+
+
+def test_what_is_wrong_before_it_is_applied_is_told_beside_what_is_waited_for():
+    found = status(BEGUN, diagnosis=replace(BROKEN, final=False))
+    assert (found.phase, found.reason, found.hint) == (Phase.QUEUED, "CrashLoop", "mend it")
+    assert found.message == "waits for a worker; container ended with exit code 3"
+    # Why it is not applied matters more.
+    failing = replace(BEGUN, error=TransientError("away", reason="Unreachable"), failures=1)
+    assert status(failing, diagnosis=replace(BROKEN, final=False)).reason == "Unreachable"
+
+
+def test_nothing_fails_by_what_is_not_fresh_before_it_is_applied():
+    assert status(BEGUN, diagnosis=BROKEN, fresh=False).phase is Phase.QUEUED
+
+
 def test_what_was_ready_stays_ready_after_the_start_deadline():
     assert status(readiness=DONE, now=NOW + 3600).phase is Phase.READY
 
