@@ -28,7 +28,7 @@ _WRAPPERS = re.compile(
 _RETRY = re.compile(r"Retry #(?P<attempt>\d+); creation failed: (?P<words>.+)", re.DOTALL)
 # The attempt at which a creation is given up, 3 seconds after the first.
 _PATIENCE = 2
-_PRINTED_ERROR = re.compile(r"^(?:error|fatal error|panic): .+", re.MULTILINE)
+_PRINTED_ERROR = re.compile(r"^(?:error|fatal error|panic):\s+\S.*", re.MULTILINE)
 
 
 @dataclass(frozen=True)

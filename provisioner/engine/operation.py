@@ -1,6 +1,6 @@
 """One operation on one stack: its processes, what they told, and how their end is judged.
 
-An operation may take several processes (`stack init` and `up`, a refresh after
+An operation may take several processes (`whoami` and `up`, a refresh after
 a crash, a repeat once a dead holder's lock is cleared); they share one working
 folder, one deadline and one cancellation.
 """
@@ -190,15 +190,26 @@ class Operation:
         """
         records = self._parts.records
         if records is not None and self._backend is None:
-            with records.made(self._name) as anew:
-                if anew is not None:
-                    return
+            self.lay_out()
+            with records.made(self._name):
+                return
         finished = self._process(["stack", "init", self._name, "--no-select"])
         if finished.code == 0:
             return
         error = self._judged("stack init", finished, [])
         if error.reason != "StackExists":
             raise error
+
+    def lay_out(self) -> None:
+        """Let the engine lay out a backend that is new; its other users may do so at the same time.
+
+        Raises:
+            ProvisionerError: It failed; classified.
+        """
+        records = self._parts.records
+        if records is not None and not records.laid_out():
+            # The cheapest command that opens the backend.
+            self.plain(["whoami"])
 
     def plain(self, arguments: Sequence[str]) -> str:
         """Run a command that is no engine operation, and give its output.

@@ -99,27 +99,26 @@ class Records:
             if lock.path != own:
                 raise locked(name, lock, self._store.place(lock.path))
 
+    def laid_out(self) -> bool:
+        """Whether the engine has used the backend: it alone says of which layout a new one is to be."""
+        return self._store.exists(LAYOUT)
+
     @contextmanager
-    def made(self, name: str, component: Component | None = None) -> Iterator[bool | None]:
+    def made(self, name: str, component: Component | None = None) -> Iterator[bool]:
         """Hold the lock of a stack, its record made as `stack init` does, without a process.
 
         The engine adds its way to encrypt at the first update.
 
         Args:
-            name: Name of the stack.
+            name: Name of the stack, in a backend that is laid out.
             component: What is recorded in it; None for an empty stack.
 
         Yields:
-            Whether the record was made here: False where there is one already.
-            None, and no lock, in a backend that the engine has not used before:
-            it alone says of which layout that is to be.
+            Whether the record was made here: not where there is one already.
 
         Raises:
             TransientError: Somebody else is changing the stack (reason `StackLocked`).
         """
-        if not self._store.exists(LAYOUT):
-            yield None
-            return
         with self.lock(name):
             anew = not self._state.exists(name)
             if anew:

@@ -54,6 +54,12 @@ _ENGINE = (
     _permanent("StackExists", r"stack '?\S+'? already exists", "use the stack that is there"),
     _permanent("StackNotFound", r"no stack named '?[^']*'? found", "look at the names of the stacks"),
     _permanent(
+        "StateLayoutOld",
+        r"Legacy DIY state is deprecated",
+        "run `pulumi state upgrade` on it, or name another backend with PROVISIONER_BACKEND",
+        "the backend is laid out as by the engine's first versions, which kept no projects apart",
+    ),
+    _permanent(
         "PassphraseWrong",
         r"incorrect passphrase|passphrase must be set|unable to find either `?PULUMI_CONFIG_PASSPHRASE",
         "give the passphrase with which the stack was created (PROVISIONER_PASSPHRASE or PROVISIONER_PASSPHRASE_FILE)",

@@ -1,8 +1,8 @@
 """The handle of a stack: bring it up, look at what that would change, take it down.
 
 Process counts are a promise: one for a create, a repeat or an update, one for a
-destroy, none for a look; one more (`stack init`) for the very first create in a
-backend, and for each where the backend is not read directly. They hold because
+destroy, none for a look; one more (`whoami`) for the very first create in a
+backend, and (`stack init`) for each where the backend is not read directly. They hold because
 everything else is known without asking: versions from the toolchain, existence
 and locks from the backend itself, changes and outputs from the events.
 """
@@ -176,7 +176,7 @@ class Stack:
     def begun(self, component: Component) -> Iterator[bool]:
         """Hold a stack that did not exist, its component recorded, while its objects are made by somebody else.
 
-        No process is started. The next `up` takes over what is made under the
+        No process is started, but in a backend that is new. The next `up` takes over what is made under the
         field manager that its program names.
 
         Args:
@@ -186,8 +186,9 @@ class Stack:
             Whether it is held: not if it exists, or if only the CLI can make it.
 
         Raises:
-            TransientError: Somebody else is changing it (reason `StackLocked`),
-                or the disk of the state folder is full.
+            ProvisionerError: Somebody else is changing it (reason `StackLocked`),
+                the disk of the state folder is full, or the engine cannot lay
+                out a new backend.
         """
         records = self._engine._parts.records
         if records is None or self.exists():
@@ -196,8 +197,11 @@ class Stack:
         records.require_space()
         if self._engine.state.locks(self.name):
             self.unlock()
+        if not records.laid_out():
+            with self._engine._operation(self.name, None, None, None) as operation:
+                operation.lay_out()
         with records.made(self.name, component) as anew:
-            yield anew is True
+            yield anew
 
     def up(
         self,

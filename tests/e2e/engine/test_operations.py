@@ -25,7 +25,7 @@ def test_a_life_costs_the_processes_that_were_promised(
 ) -> None:
     first = make_service()
     first.stack.up(first.program())
-    assert processes() == ["stack init", "up --yes"], "the first one in a backend"
+    assert processes() == ["whoami", "up --yes"], "the first one in a backend"
     first.stack.destroy()
     assert cluster.gone(first.identity)
     processes()

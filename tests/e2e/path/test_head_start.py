@@ -29,16 +29,10 @@ Until = Callable[..., Status]
 
 
 @pytest.fixture
-def control(shim: Shim, settings: Settings, make: Make) -> Iterator[Controller]:
-    """A controller with one worker, in a backend that the engine has used before."""
+def control(shim: Shim, settings: Settings) -> Iterator[Controller]:
+    """A controller with one worker, in a backend that is new; its processes are those of the `shim`."""
     made = Controller.from_settings(settings.model_copy(update={"workers": 1}))
     made.start()
-    first = make("first", replicas=0)
-    made.ensure(first)
-    wait_for(lambda: made.observe(first).phase is Phase.READY, "the first service is ready")
-    made.remove(first)
-    wait_for(lambda: made.observe(first).phase is Phase.GONE, "the first service is gone")
-    shim.take()
     yield made
     assert made.stop(60), "an operation did not end"
 
@@ -105,7 +99,7 @@ def test_replicas_get_ready_before_their_engine_has_recorded_them(
     checkpoint = state.checkpoint(request.stack)
     assert checkpoint is not None
     assert {item.type.rpartition(":")[2] for item in checkpoint.objects} == set(kinds)
-    assert shim.take() == ["up"]
+    assert shim.take() == ["whoami", "up"]
     control.remove(request)
     until(request, Phase.GONE)
     assert ClusterClient(settings).remaining(request.identity) == []
@@ -143,7 +137,7 @@ def test_what_is_removed_before_its_engine_starts_needs_none_and_leaves_nothing(
     until(other, Phase.READY)
     assert ClusterClient(settings).remaining(request.identity) == []
     assert not [path for path in record() if request.stack in str(path)]
-    assert shim.take() == ["up"], "the other's"
+    assert shim.take() == ["whoami", "up"], "the other's"
     control.remove(other)
     until(other, Phase.GONE)
 

@@ -29,7 +29,7 @@ def test_create_one_repeat_none_poll_none_update_one_restart_none_delete_one(
     first, request = make("first"), make()
     controller.ensure(first)
     observed(controller, first, Phase.READY)
-    assert shim.take() == ["stack", "up"], "the first one in a backend"
+    assert shim.take() == ["whoami", "up"], "the first one in a backend"
     controller.remove(first)
     observed(controller, first, Phase.GONE)
     shim.take()

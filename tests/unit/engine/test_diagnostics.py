@@ -184,6 +184,14 @@ PRINTED = [
         "root@elsewhere",
     ),
     ("error: stack 'organization/data-service/a' already exists\n", P, "StackExists", "already exists"),
+    (
+        "error: \n================================================================================\n"
+        "Legacy DIY state is deprecated, please upgrade your state to project mode using:\n'pulumi state upgrade'\n\n"
+        "It is due to be removed in a future release before the end of this year (2026).\n",
+        P,
+        "StateLayoutOld",
+        "kept no projects apart",
+    ),
     ("error: no stack named 'a' found\n", P, "StackNotFound", "no stack named"),
     (
         "error: getting stack configuration: get stack secrets manager: failed to decrypt: incorrect passphrase, please"
