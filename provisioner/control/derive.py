@@ -168,7 +168,10 @@ def _on_the_way(request: ServiceRequest, readiness: Readiness, view: View, diagn
     else:
         reason, hint = (diagnosis.reason, diagnosis.hint) if diagnosis is not None else ("", "")
         message = view.waiting or ("waits for a worker" if phase is Phase.QUEUED else "its stack is being applied")
-        message += f"; {_said(diagnosis)}" if diagnosis is not None else ""
+        if diagnosis is not None:
+            message += f"; {_said(diagnosis)}"
+        elif readiness.ready and not view.waiting:
+            message += f"; {readiness.ready} of {request.spec.replicas} replicas are ready"
     return Status(
         request.stack,
         phase,

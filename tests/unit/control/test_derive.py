@@ -49,12 +49,18 @@ def test_a_view_that_is_not_fresh_is_never_ready():
     assert status(readiness=DONE, fresh=False).phase is Phase.STARTING
 
 
-@pytest.mark.parametrize(("running", "phase"), [(None, Phase.QUEUED), (Kind.APPLY, Phase.APPLYING)])
+@pytest.mark.parametrize(
+    ("running", "phase", "message"),
+    [
+        (None, Phase.QUEUED, "waits for a worker; 2 of 2 replicas are ready"),
+        (Kind.APPLY, Phase.APPLYING, "its stack is being applied; 2 of 2 replicas are ready"),
+    ],
+)
 def test_replicas_that_are_ready_before_the_record_are_counted_and_do_not_make_it_ready(
-    running: Kind | None, phase: Phase
+    running: Kind | None, phase: Phase, message: str
 ):
     found = status(replace(APPLIED, running=running, settled=False), readiness=DONE)
-    assert (found.phase, found.ready, found.endpoints) == (phase, 2, ())
+    assert (found.phase, found.ready, found.endpoints, found.message) == (phase, 2, (), message)
     failing = replace(APPLIED, running=running, settled=False, error=TransientError("away"), failures=1)
     assert (status(failing, readiness=DONE).phase, status(failing, readiness=DONE).ready) == (phase, 2)
 
