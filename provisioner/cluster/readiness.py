@@ -29,6 +29,20 @@ class Readiness:
     message: str
 
 
+def counted(ready: int, wanted: int) -> str:
+    """How many replicas are ready, in words.
+
+    Args:
+        ready: Number of those that are.
+        wanted: Number of all that are wanted.
+
+    Example:
+        >>> counted(2, 3)
+        '2 of 3 replicas are ready'
+    """
+    return f"{ready} of {wanted} replicas are ready"
+
+
 def _rollout(found: StatefulSet, wanted: int, digest: str) -> str:
     """What the StatefulSet itself is still to do, or ""."""
     revisions_differ = found.current_revision != found.update_revision or not found.update_revision
@@ -68,7 +82,7 @@ def readiness(snapshot: Snapshot, spec: DataServiceSpec, digest: str) -> Readine
         (snapshot.namespace_deleted is not None, f"namespace {found.namespace} is being deleted"),
         (snapshot.service is None or snapshot.service.deleted is not None, "the headless Service does not exist yet"),
         *((True, message) for message in (_rollout(found, wanted, digest),) if message),
-        (ready < wanted, f"{ready} of {wanted} replicas are ready"),
+        (ready < wanted, counted(ready, wanted)),
         (len(snapshot.pods) > wanted, f"{len(snapshot.pods) - wanted} pods are still to be removed"),
     )
     message = next((message for failed, message in checks if failed), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from provisioner.cluster import Diagnosis, Readiness, Snapshot
+from provisioner.cluster.readiness import counted
 from provisioner.control.queue import Kind, View
 from provisioner.control.request import ServiceRequest
 from provisioner.control.status import Endpoint, Phase, Status
@@ -171,7 +172,7 @@ def _on_the_way(request: ServiceRequest, readiness: Readiness, view: View, diagn
         if diagnosis is not None:
             message += f"; {_said(diagnosis)}"
         elif readiness.ready and not view.waiting:
-            message += f"; {readiness.ready} of {request.spec.replicas} replicas are ready"
+            message += f"; {counted(readiness.ready, request.spec.replicas)}"
     return Status(
         request.stack,
         phase,

@@ -190,7 +190,8 @@ class Operation:
         """
         records = self._parts.records
         if records is not None and self._backend is None:
-            self.lay_out()
+            if not records.laid_out():
+                self.lay_out()
             with records.made(self._name):
                 return
         finished = self._process(["stack", "init", self._name, "--no-select"])
@@ -206,10 +207,8 @@ class Operation:
         Raises:
             ProvisionerError: It failed; classified.
         """
-        records = self._parts.records
-        if records is not None and not records.laid_out():
-            # The cheapest command that opens the backend.
-            self.plain(["whoami"])
+        # The cheapest command that opens the backend.
+        self.plain(["whoami"])
 
     def plain(self, arguments: Sequence[str]) -> str:
         """Run a command that is no engine operation, and give its output.

@@ -2,9 +2,10 @@
 
 Process counts are a promise: one for a create, a repeat or an update, one for a
 destroy, none for a look; one more (`whoami`) for the very first create in a
-backend, and (`stack init`) for each where the backend is not read directly. They hold because
-everything else is known without asking: versions from the toolchain, existence
-and locks from the backend itself, changes and outputs from the events.
+backend, and (`stack init`) for each where the backend is not read directly.
+They hold because everything else is known without asking: versions from the
+toolchain, existence and locks from the backend itself, changes and outputs from
+the events.
 """
 
 from __future__ import annotations
@@ -176,8 +177,8 @@ class Stack:
     def begun(self, component: Component) -> Iterator[bool]:
         """Hold a stack that did not exist, its component recorded, while its objects are made by somebody else.
 
-        No process is started, but in a backend that is new. The next `up` takes over what is made under the
-        field manager that its program names.
+        No process is started, but in a backend that is new. The next `up` takes
+        over what is made under the field manager that its program names.
 
         Args:
             component: That of the program.
